@@ -1,0 +1,68 @@
+package danm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// ToEndpoint converts an object read from the API. A field of the wrong type
+// gives an error that names the object and the field.
+func ToEndpoint(u *unstructured.Unstructured) (*Endpoint, error) {
+	ep := &Endpoint{}
+	if err := convert(u, ep); err != nil {
+		return nil, err
+	}
+	return ep, nil
+}
+
+// ToNetwork converts a network of any kind; the kind is the object's own. A
+// field of the wrong type gives an error that names the object and the field.
+func ToNetwork(u *unstructured.Unstructured) (*Network, error) {
+	n := &Network{}
+	if err := convert(u, n); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// convert takes the quick way first. The detour through JSON is only for the
+// error, because only encoding/json says which field it was.
+func convert(u *unstructured.Unstructured, into any) error {
+	quick := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
+	if quick == nil {
+		return nil
+	}
+	data, err := u.MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(data, into)
+	}
+	var wrongType *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &wrongType):
+		return fmt.Errorf("%s: %s: %s where %s is expected", objectName(u), wrongType.Field, wrongType.Value, wrongType.Type)
+	default:
+		return fmt.Errorf("%s: %w", objectName(u), quick)
+	}
+}
+
+func objectName(u *unstructured.Unstructured) string {
+	return NetworkRef{Kind: NetworkKind(u.GetKind()), Namespace: u.GetNamespace(), Name: u.GetName()}.String()
+}
+
+// ToUnstructured converts an endpoint for writing; it sets apiVersion and kind
+// for the group.
+func (e *Endpoint) ToUnstructured(g Group) (*unstructured.Unstructured, error) {
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e)
+	if err != nil {
+		return nil, fmt.Errorf("converting DanmEp %s/%s: %w", e.Namespace, e.Name, err)
+	}
+	u := &unstructured.Unstructured{Object: object}
+	u.SetGroupVersionKind(g.GroupVersion().WithKind(EndpointKind))
+	return u, nil
+}

@@ -1,0 +1,251 @@
+package ipam
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/netip"
+)
+
+// hostBitsMax limits a pool to 2^23 addresses, DANM's own limit: IPv4 /9 and
+// IPv6 /105. A larger bitmap would not fit into an etcd value.
+const hostBitsMax = 23
+
+// Bitmap is DANM's allocation bitmap, decoded. Bit i is the i-th bit from the
+// left: b[i/8] & (0x80 >> i%8).
+type Bitmap []byte
+
+// Decode reads the base64 form that networks carry.
+func Decode(s string) (Bitmap, error) {
+	b, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		return nil, fmt.Errorf("not base64: %w", err)
+	}
+	return b, nil
+}
+
+// Encode returns the base64 form that networks carry.
+func (b Bitmap) Encode() string { return base64.StdEncoding.EncodeToString(b) }
+
+// Len returns the number of bits, a multiple of 8.
+func (b Bitmap) Len() int { return len(b) * 8 }
+
+// IsSet tells whether bit i exists and is set.
+func (b Bitmap) IsSet(i int) bool {
+	return i >= 0 && i < b.Len() && b[i/8]&(0x80>>(i%8)) != 0
+}
+
+// Set sets bit i. It panics if there is no such bit.
+func (b Bitmap) Set(i int) { b[i/8] |= 0x80 >> (i % 8) }
+
+// Clear clears bit i. It panics if there is no such bit.
+func (b Bitmap) Clear(i int) { b[i/8] &^= 0x80 >> (i % 8) }
+
+// Spec is one family of a network as its object states it.
+type Spec struct {
+	Object     string // the network, for errors
+	IPv6       bool
+	CIDR       string
+	Alloc      string
+	Start, End string
+	Gateways   []string
+}
+
+func (s Spec) fields() (cidr, alloc, pool, routes string) {
+	if s.IPv6 {
+		return "spec.Options.allocation_pool_v6.cidr", "spec.Options.alloc6", "spec.Options.allocation_pool_v6", "spec.Options.routes6"
+	}
+	return "spec.Options.cidr", "spec.Options.alloc", "spec.Options.allocation_pool", "spec.Options.routes"
+}
+
+// Pool is one family of a network, parsed: a prefix and the bits over it.
+type Pool struct {
+	prefix     netip.Prefix
+	bits       Bitmap
+	start, end int            // dynamic pool, inclusive
+	reserved   map[int]string // index to reason
+}
+
+// Open parses a spec. Every error names the object and the field.
+func Open(s Spec) (*Pool, error) {
+	cidrField, allocField, poolField, routesField := s.fields()
+	wrap := func(field string, err error) error { return fmt.Errorf("%s: %s: %w", s.Object, field, err) }
+	prefix, err := parsePrefix(s.CIDR, s.IPv6)
+	if err != nil {
+		return nil, wrap(cidrField, err)
+	}
+	bits, err := Decode(s.Alloc)
+	if err != nil {
+		return nil, wrap(allocField, err)
+	}
+	p := &Pool{prefix: prefix, bits: bits}
+	if bits.Len() < p.Size() {
+		return nil, wrap(allocField, fmt.Errorf("%d bits, but %s has %d addresses", bits.Len(), prefix, p.Size()))
+	}
+	if p.start, err = p.bound(s.Start, 0); err != nil {
+		return nil, wrap(poolField+".start", err)
+	}
+	if p.end, err = p.bound(s.End, p.Size()-1); err != nil {
+		return nil, wrap(poolField+".end", err)
+	}
+	if err := p.reserve(s.Gateways); err != nil {
+		return nil, wrap(routesField, err)
+	}
+	return p, nil
+}
+
+func parsePrefix(cidr string, wantIPv6 bool) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR", cidr)
+	}
+	switch {
+	case prefix.Addr().Is4() == wantIPv6 || prefix.Addr().Is4In6():
+		return netip.Prefix{}, fmt.Errorf("%q is of the wrong address family", cidr)
+	case prefix.Addr().BitLen()-prefix.Bits() > hostBitsMax:
+		return netip.Prefix{}, fmt.Errorf("%q has more than 2^%d addresses", cidr, hostBitsMax)
+	}
+	return prefix.Masked(), nil
+}
+
+// bound returns the index of a pool limit, or whenEmpty if none is stated.
+func (p *Pool) bound(s string, whenEmpty int) (int, error) {
+	if s == "" {
+		return whenEmpty, nil
+	}
+	addr, err := netip.ParseAddr(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not an IP address", s)
+	}
+	i, ok := p.Index(addr)
+	if !ok {
+		return 0, fmt.Errorf("%s is not in %s", s, p.prefix)
+	}
+	return i, nil
+}
+
+// reserve notes the bits that no pod ever owns. DANM presets the first and the
+// last bit of the array; in a pool of fewer than eight addresses the array is
+// longer than the pool, so its last address is reserved besides.
+func (p *Pool) reserve(gateways []string) error {
+	p.reserved = map[int]string{
+		0:                "network address",
+		p.Size() - 1:     "last address",
+		p.bits.Len() - 1: "last bit",
+	}
+	for _, g := range gateways {
+		addr, err := netip.ParseAddr(g)
+		if err != nil {
+			return fmt.Errorf("gateway %q is not an IP address", g)
+		}
+		if i, ok := p.Index(addr); ok {
+			p.reserved[i] = "gateway"
+		}
+	}
+	return nil
+}
+
+// Size returns the number of addresses in the prefix.
+func (p *Pool) Size() int { return 1 << (p.prefix.Addr().BitLen() - p.prefix.Bits()) }
+
+// Prefix returns the prefix that the bitmap covers.
+func (p *Pool) Prefix() netip.Prefix { return p.prefix }
+
+// Index returns the bit of an address, or false if the pool does not cover it.
+func (p *Pool) Index(a netip.Addr) (int, bool) {
+	a = a.Unmap()
+	if !p.prefix.Contains(a) {
+		return 0, false
+	}
+	// The prefix leaves at most 23 host bits, so the difference of the last
+	// four bytes is the whole difference.
+	first, last := p.prefix.Addr().AsSlice(), a.AsSlice()
+	return int(low32(last) - low32(first)), true
+}
+
+func low32(b []byte) uint32 {
+	b = b[len(b)-4:]
+	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+}
+
+// Addr returns the address of bit i, which must be in [0, Size).
+func (p *Pool) Addr(i int) netip.Addr {
+	if i < 0 || i >= p.Size() {
+		panic(fmt.Sprintf("ipam: bit %d is outside %s", i, p.prefix))
+	}
+	b := p.prefix.Addr().AsSlice()
+	v := low32(b) + uint32(i)
+	n := len(b)
+	b[n-4], b[n-3], b[n-2], b[n-1] = byte(v>>24), byte(v>>16), byte(v>>8), byte(v)
+	addr, _ := netip.AddrFromSlice(b)
+	return addr
+}
+
+// Reserved returns why bit i belongs to no pod, or false if it may.
+func (p *Pool) Reserved(i int) (reason string, ok bool) {
+	if i < 0 || i >= p.Size() {
+		return "outside the prefix", true
+	}
+	reason, ok = p.reserved[i]
+	return reason, ok
+}
+
+// IsDynamic tells whether DANM hands out bit i by itself. Bits outside the
+// dynamic pool are for static addresses only.
+func (p *Pool) IsDynamic(i int) bool { return i >= p.start && i <= p.end }
+
+// IsSet tells whether the address of bit i is allocated.
+func (p *Pool) IsSet(i int) bool { return p.bits.IsSet(i) }
+
+// Allocated returns the set bits that are not reserved, in ascending order.
+func (p *Pool) Allocated() []int {
+	var out []int
+	for i := range p.Size() {
+		if _, ok := p.reserved[i]; !ok && p.bits.IsSet(i) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// Encode returns the bitmap in wire form.
+func (p *Pool) Encode() string { return p.bits.Encode() }
+
+// Clear marks the address of bit i free. It panics if the bit is reserved or
+// not set: either means that the caller lost track, and the write that would
+// follow cannot be undone.
+func (p *Pool) Clear(i int) {
+	if reason, ok := p.Reserved(i); ok {
+		panic(fmt.Sprintf("ipam: clearing reserved bit %d (%s)", i, reason))
+	}
+	if !p.bits.IsSet(i) {
+		panic(fmt.Sprintf("ipam: clearing bit %d, which is not set", i))
+	}
+	p.bits.Clear(i)
+}
+
+// Set marks the address of bit i allocated. It panics outside the prefix.
+func (p *Pool) Set(i int) {
+	if i < 0 || i >= p.Size() {
+		panic(fmt.Sprintf("ipam: setting bit %d outside %s", i, p.prefix))
+	}
+	p.bits.Set(i)
+}
+
+// Empty returns the bitmap of a new pool in wire form, with the bits that DANM
+// presets: the first, the last and the gateways.
+func Empty(s Spec) (string, error) {
+	cidrField, _, _, routesField := s.fields()
+	prefix, err := parsePrefix(s.CIDR, s.IPv6)
+	if err != nil {
+		return "", fmt.Errorf("%s: %s: %w", s.Object, cidrField, err)
+	}
+	p := &Pool{prefix: prefix}
+	p.bits = make(Bitmap, (p.Size()+7)/8)
+	if err := p.reserve(s.Gateways); err != nil {
+		return "", fmt.Errorf("%s: %s: %w", s.Object, routesField, err)
+	}
+	for i := range p.reserved {
+		p.bits.Set(i)
+	}
+	return p.Encode(), nil
+}

@@ -1,0 +1,87 @@
+package clusters
+
+import (
+	"context"
+	"io"
+
+	"k8s.io/client-go/rest"
+)
+
+// Users of a cluster. The audit log names the writer of every change by them.
+const (
+	UserHarness = "danm-harness"
+	UserCleaner = "danm-cleaner"
+	// UserNodePrefix is followed by the node's name. Kubelets and the CNI
+	// plugin of a node write as that user.
+	UserNodePrefix = "system:node:"
+)
+
+// Cluster is a running Kubernetes API with DANM's CRDs installed.
+type Cluster interface {
+	// Name is the kind of cluster: "controlplane", "sim", "kind", "existing".
+	Name() string
+	// RESTConfig returns access as one of the users above. The caller may
+	// change the copy it gets.
+	RESTConfig(user string) (*rest.Config, error)
+	// Close ends everything that the cluster started and removes what it
+	// left. It may be called more than once. The error says what remains.
+	Close(ctx context.Context) error
+}
+
+// Node is what a scenario asks for.
+type Node struct {
+	Name   string
+	Labels map[string]string
+}
+
+// NodeAdder is a cluster that can grow and shrink.
+type NodeAdder interface {
+	// AddNode returns when the node is registered; it becomes Ready soon after.
+	AddNode(ctx context.Context, n Node) error
+	// RemoveNode stops the node if it runs and deletes its Node object.
+	RemoveNode(ctx context.Context, name string) error
+}
+
+// NodeFailer is a cluster that can cut a node's power and give it back.
+type NodeFailer interface {
+	// FailNode stops everything on the node at once, in the middle of whatever
+	// it was doing, as a power loss would.
+	FailNode(ctx context.Context, name string) error
+	// RestoreNode powers the node on; it cleans up as a kubelet would.
+	RestoreNode(ctx context.Context, name string) error
+}
+
+// CleanerSpec says which program to test.
+type CleanerSpec struct {
+	// Argv is the program and its arguments. "{{kubeconfig}}" in any of them
+	// is replaced by the path of a kubeconfig of UserCleaner.
+	Argv []string
+	// Logs receives what the program prints.
+	Logs io.Writer
+}
+
+// CleanerRunner is a cluster that can run a cleaner as a process of its own.
+type CleanerRunner interface {
+	// StartCleaner returns once the program runs. It does not wait for it to
+	// be ready to do anything.
+	StartCleaner(ctx context.Context, s CleanerSpec) (CleanerProcess, error)
+}
+
+// CleanerProcess is a cleaner under test.
+type CleanerProcess interface {
+	// Exited is closed when the program has ended, by itself or not.
+	Exited() <-chan struct{}
+	// ExitError says how it ended; nil while it runs or after exit code 0.
+	ExitError() error
+	// Stop ends it, politely first, and waits. It is safe to call twice.
+	Stop(ctx context.Context) error
+	// Kill ends it at once (SIGKILL) and waits.
+	Kill(ctx context.Context) error
+}
+
+// ResourceUser is a cluster that knows its memory use.
+type ResourceUser interface {
+	// ResidentBytes returns the resident memory of all its processes together,
+	// cleaner included, harness not.
+	ResidentBytes() (int64, error)
+}
