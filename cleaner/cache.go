@@ -1,0 +1,256 @@
+package cleaner
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+)
+
+// Indexes over the endpoint cache, so that no question needs a list.
+const (
+	byPod     = "pod"     // namespace/pod name
+	byPodUID  = "podUID"  // UID of the owner
+	byNetwork = "network" // NetworkRef as text
+	byAddress = "address" // NetworkRef as text + " " + address
+)
+
+// malformed stands in the caches for an object that cannot be converted. It
+// keeps the place, so that the object is reported and not forgotten.
+type malformed struct {
+	metav1.ObjectMeta
+	err error
+}
+
+// caches are the informers' stores. What they say may be old: enough to
+// suspect, never enough to release.
+type caches struct {
+	pods        cache.SharedIndexInformer
+	nodes       cache.SharedIndexInformer
+	endpoints   cache.SharedIndexInformer
+	networks    map[danm.NetworkKind]cache.SharedIndexInformer
+	reservedIPs cache.SharedIndexInformer // nil where the cluster has none
+}
+
+func newCaches(cl clients, have map[string]bool, l *lineage) (*caches, error) {
+	c := &caches{networks: map[danm.NetworkKind]cache.SharedIndexInformer{}}
+	coreLW := func(resource string) *cache.ListWatch {
+		return cache.NewListWatchFromClient(cl.core.CoreV1().RESTClient(), resource, metav1.NamespaceAll, fields.Everything())
+	}
+	c.pods = cache.NewSharedIndexInformer(coreLW("pods"), &corev1.Pod{}, 0, cache.Indexers{})
+	c.nodes = cache.NewSharedIndexInformer(coreLW("nodes"), &corev1.Node{}, 0, cache.Indexers{})
+	c.endpoints = cache.NewSharedIndexInformer(listWatch(cl.danm.Endpoints("")), &unstructured.Unstructured{}, 0, endpointIndexers())
+	transforms := map[cache.SharedIndexInformer]cache.TransformFunc{
+		c.pods: trimPod, c.nodes: trimNode, c.endpoints: transformEndpoint,
+	}
+	for _, kind := range danm.NetworkKinds() {
+		if !have[kind.Resource()] {
+			continue
+		}
+		lw := networkListWatch(cl.danm.Networks(kind, ""), kind, l)
+		c.networks[kind] = cache.NewSharedIndexInformer(lw, &unstructured.Unstructured{}, 0, cache.Indexers{})
+		transforms[c.networks[kind]] = transformNetwork(kind)
+	}
+	if have[danm.ReservedIPResource] {
+		lw := listWatch(cl.danm.Dynamic.Resource(cl.danm.Group.Resource(danm.ReservedIPResource)))
+		c.reservedIPs = cache.NewSharedIndexInformer(lw, &unstructured.Unstructured{}, 0, cache.Indexers{})
+	}
+	for informer, transform := range transforms {
+		if err := informer.SetTransform(transform); err != nil {
+			return nil, fmt.Errorf("setting up a cache: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// all returns every informer in a fixed order.
+func (c *caches) all() []cache.SharedIndexInformer {
+	list := []cache.SharedIndexInformer{c.pods, c.nodes, c.endpoints}
+	for _, kind := range danm.NetworkKinds() {
+		if informer, ok := c.networks[kind]; ok {
+			list = append(list, informer)
+		}
+	}
+	if c.reservedIPs != nil {
+		list = append(list, c.reservedIPs)
+	}
+	return list
+}
+
+// waitForSync returns when every cache holds a complete list, or the context's
+// error. There is no time-out after which an incomplete cache would do.
+func (c *caches) waitForSync(ctx context.Context) error {
+	var synced []cache.InformerSynced
+	for _, informer := range c.all() {
+		synced = append(synced, informer.HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return fmt.Errorf("waiting for caches: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+func (c *caches) endpoint(key string) (*danm.Endpoint, bool) {
+	object, _, _ := c.endpoints.GetStore().GetByKey(key)
+	ep, ok := object.(*danm.Endpoint)
+	return ep, ok
+}
+
+func (c *caches) network(ref danm.NetworkRef) (*danm.Network, bool) {
+	informer, ok := c.networks[ref.Kind]
+	if !ok {
+		return nil, false
+	}
+	object, _, _ := informer.GetStore().GetByKey(storeKey(ref.Namespace, ref.Name))
+	n, ok := object.(*danm.Network)
+	return n, ok
+}
+
+func (c *caches) pod(namespace, name string) (*corev1.Pod, bool) {
+	object, _, _ := c.pods.GetStore().GetByKey(storeKey(namespace, name))
+	pod, ok := object.(*corev1.Pod)
+	return pod, ok
+}
+
+func (c *caches) node(name string) (*corev1.Node, bool) {
+	object, _, _ := c.nodes.GetStore().GetByKey(name)
+	node, ok := object.(*corev1.Node)
+	return node, ok
+}
+
+// endpointsBy returns the cached endpoints under a value of one of the indexes.
+func (c *caches) endpointsBy(index, value string) []*danm.Endpoint {
+	objects, err := c.endpoints.GetIndexer().ByIndex(index, value)
+	if err != nil {
+		panic(err) // the index is one of our own constants
+	}
+	var eps []*danm.Endpoint
+	for _, object := range objects {
+		if ep, ok := object.(*danm.Endpoint); ok {
+			eps = append(eps, ep)
+		}
+	}
+	return eps
+}
+
+func storeKey(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+func addressKey(ref danm.NetworkRef, a netip.Addr) string { return ref.String() + " " + a.String() }
+
+func endpointIndexers() cache.Indexers {
+	index := func(keys func(*danm.Endpoint) []string) cache.IndexFunc {
+		return func(object any) ([]string, error) {
+			if ep, ok := object.(*danm.Endpoint); ok {
+				return keys(ep), nil
+			}
+			return nil, nil
+		}
+	}
+	return cache.Indexers{
+		byPod:     index(func(ep *danm.Endpoint) []string { return []string{ep.Namespace + "/" + ep.Spec.Pod} }),
+		byPodUID:  index(func(ep *danm.Endpoint) []string { return []string{string(ep.Spec.PodUID)} }),
+		byNetwork: index(func(ep *danm.Endpoint) []string { return []string{ep.Network().String()} }),
+		byAddress: index(addressKeys),
+	}
+}
+
+// addressKeys leaves out what cannot be parsed; the endpoint itself is reported
+// as malformed by whoever reconciles it.
+func addressKeys(ep *danm.Endpoint) []string {
+	var keys []string
+	addrs, _ := ep.Addresses()
+	for _, a := range addrs {
+		keys = append(keys, addressKey(ep.Network(), a))
+	}
+	return keys
+}
+
+func transformEndpoint(object any) (any, error) {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return object, nil
+	}
+	ep, err := danm.ToEndpoint(u)
+	if err != nil {
+		return newMalformed(u, err), nil
+	}
+	ep.ManagedFields, ep.Labels, ep.Annotations = nil, nil, nil
+	return ep, nil
+}
+
+func transformNetwork(kind danm.NetworkKind) cache.TransformFunc {
+	return func(object any) (any, error) {
+		u, ok := object.(*unstructured.Unstructured)
+		if !ok {
+			return object, nil
+		}
+		n, err := danm.ToNetwork(u)
+		if err != nil {
+			return newMalformed(u, err), nil
+		}
+		n.Kind, n.ManagedFields = string(kind), nil
+		return n, nil
+	}
+}
+
+func newMalformed(u *unstructured.Unstructured, err error) *malformed {
+	return &malformed{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
+		},
+		err: err,
+	}
+}
+
+// trimPod keeps what evidence is made of; a cluster has many pods.
+func trimPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+		},
+		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase},
+	}
+	for _, key := range []string{mirrorAnnotation, hashAnnotation} {
+		if value, ok := pod.Annotations[key]; ok {
+			metav1.SetMetaDataAnnotation(&trimmed.ObjectMeta, key, value)
+		}
+	}
+	if isCompleted(pod) {
+		trimmed.Status.Conditions = pod.Status.Conditions
+	}
+	return trimmed, nil
+}
+
+// trimNode keeps what fencing is made of.
+func trimNode(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,
+			Labels: map[string]string{corev1.LabelHostname: node.Labels[corev1.LabelHostname]},
+		},
+		Spec:   corev1.NodeSpec{Taints: node.Spec.Taints},
+		Status: corev1.NodeStatus{Conditions: node.Status.Conditions},
+	}, nil
+}

@@ -1,0 +1,240 @@
+package cleaner
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/cleaner/ownership"
+)
+
+// controller does the work of the one active replica.
+type controller struct {
+	clients
+	cfg     Config
+	found   discovered
+	log     logr.Logger
+	clock   clock.WithTicker
+	caches  *caches
+	lineage *lineage
+	state   *state
+	bits    *bitWork
+	orphans *orphans
+	breaker *breaker
+	metrics *metrics
+	events  record.EventRecorder
+
+	endpointQueue workqueue.TypedRateLimitingInterface[string]
+	networkQueue  workqueue.TypedRateLimitingInterface[danm.NetworkRef]
+
+	// frozenWhy is the breaker's reason as last logged. Only sweep changes it.
+	frozenWhy string
+	gapsSeen  int
+	// duplicated holds the addresses already reported as held twice.
+	duplicated map[string]bool
+}
+
+func newController(cl clients, cfg Config, found discovered, m *metrics, events record.EventRecorder) (*controller, error) {
+	c := &controller{
+		clients: cl, cfg: cfg, found: found, log: cfg.Logger, clock: cfg.Clock,
+		lineage: newLineage(cfg.Clock.Now), state: newState(), bits: newBitWork(), orphans: newOrphans(),
+		breaker: &breaker{}, metrics: m, events: events, duplicated: map[string]bool{},
+	}
+	var err error
+	if c.caches, err = newCaches(cl, found.resources, c.lineage); err != nil {
+		return nil, err
+	}
+	c.breaker.setGroups(found.both)
+	c.endpointQueue = newQueue[string](cfg, "endpoints")
+	c.networkQueue = newQueue[danm.NetworkRef](cfg, "networks")
+	return c, c.addHandlers()
+}
+
+// retryDelayMax bounds the backoff of failed work.
+const retryDelayMax = 30 * time.Second
+
+func newQueue[T comparable](cfg Config, name string) workqueue.TypedRateLimitingInterface[T] {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[T](50*time.Millisecond, retryDelayMax)
+	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
+		workqueue.TypedRateLimitingQueueConfig[T]{Name: name, Clock: cfg.Clock})
+}
+
+// run works until the context ends and returns when all its goroutines have.
+func (c *controller) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer c.networkQueue.ShutDown()
+	defer c.endpointQueue.ShutDown()
+	defer cancel()
+	for _, informer := range c.caches.all() {
+		group.Go(func() { informer.RunWithContext(ctx) })
+	}
+	if err := c.caches.waitForSync(ctx); err != nil {
+		return err
+	}
+	for range c.cfg.Workers {
+		group.Go(func() { work(ctx, c, c.endpointQueue, "endpoints", c.reconcileEndpoint) })
+		group.Go(func() { work(ctx, c, c.networkQueue, "networks", c.reconcileNetwork) })
+	}
+	c.log.Info("caches synced", "endpoints", len(c.caches.endpoints.GetStore().ListKeys()),
+		"pods", len(c.caches.pods.GetStore().ListKeys()), "group", c.danm.Group, "dryRun", c.cfg.DryRun)
+	if c.cfg.Ready != nil {
+		c.cfg.Ready()
+	}
+	return c.sweepUntilDone(ctx)
+}
+
+// work takes items from a queue until it is shut down. A failed item comes
+// back after a growing delay, others after the time they ask for.
+func work[T comparable](ctx context.Context, c *controller, q workqueue.TypedRateLimitingInterface[T], name string, do func(context.Context, T) (time.Duration, error)) {
+	for {
+		item, shutdown := q.Get()
+		if shutdown {
+			return
+		}
+		after, err := do(ctx, item)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			c.metrics.errors.WithLabelValues(name).Inc()
+			c.log.V(1).Info("will try again", "queue", name, "item", fmt.Sprint(item), "cause", err.Error())
+			q.AddRateLimited(item)
+		default:
+			q.Forget(item)
+			if after > 0 {
+				q.AddAfter(item, after)
+			}
+		}
+		q.Done(item)
+	}
+}
+
+func (c *controller) addHandlers() error {
+	handlers := map[cache.SharedIndexInformer]cache.ResourceEventHandler{
+		c.caches.pods:      onChange(c.podChanged),
+		c.caches.endpoints: cache.ResourceEventHandlerFuncs{AddFunc: c.endpointChanged, UpdateFunc: func(_, o any) { c.endpointChanged(o) }, DeleteFunc: c.endpointDeleted},
+	}
+	for _, informer := range c.caches.networks {
+		handlers[informer] = cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { c.networkChanged(nil, o) },
+			UpdateFunc: c.networkChanged,
+		}
+	}
+	for informer, handler := range handlers {
+		if _, err := informer.AddEventHandler(handler); err != nil {
+			return fmt.Errorf("adding an event handler: %w", err)
+		}
+	}
+	return nil
+}
+
+// onChange calls f with the object of any event, a tombstone's included.
+func onChange(f func(object any)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    f,
+		UpdateFunc: func(before, after any) { f(before); f(after) },
+		DeleteFunc: func(o any) { f(lastKnown(o)) },
+	}
+}
+
+// lastKnown returns the object of a delete event. After a relist that is only
+// the last state that the cache knew.
+func lastKnown(object any) any {
+	if t, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		return t.Obj
+	}
+	return object
+}
+
+// podChanged looks again at the endpoints of the pod's name and of its UID.
+// An update may carry another UID than the state before it.
+func (c *controller) podChanged(object any) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	c.enqueue(c.caches.endpointsBy(byPod, pod.Namespace+"/"+pod.Name))
+	c.enqueue(c.caches.endpointsBy(byPodUID, string(pod.UID)))
+}
+
+func (c *controller) enqueue(eps []*danm.Endpoint) {
+	for _, ep := range eps {
+		c.endpointQueue.Add(storeKey(ep.Namespace, ep.Name))
+	}
+}
+
+func (c *controller) endpointChanged(object any) {
+	switch o := object.(type) {
+	case *danm.Endpoint:
+		c.endpointQueue.Add(storeKey(o.Namespace, o.Name))
+	case *malformed:
+		c.log.Info("cannot read endpoint, left alone", "cause", o.err.Error())
+	}
+}
+
+func (c *controller) endpointDeleted(object any) {
+	if ep, ok := lastKnown(object).(*danm.Endpoint); ok {
+		c.state.forget(ep.UID)
+	}
+}
+
+// networkChanged looks again at the endpoints whose bits changed.
+func (c *controller) networkChanged(before, after any) {
+	if broken, ok := after.(*malformed); ok {
+		c.log.Info("cannot read network, left alone", "cause", broken.err.Error())
+		return
+	}
+	n, ok := after.(*danm.Network)
+	if !ok {
+		return
+	}
+	old, _ := before.(*danm.Network)
+	for _, a := range changedAddresses(old, n) {
+		c.enqueue(c.caches.endpointsBy(byAddress, addressKey(n.Ref(), a)))
+	}
+}
+
+// reconcileEndpoint looks at one endpoint and does what its state asks for.
+func (c *controller) reconcileEndpoint(ctx context.Context, key string) (time.Duration, error) {
+	ep, ok := c.caches.endpoint(key)
+	if !ok {
+		return 0, nil
+	}
+	now := c.clock.Now()
+	decision := ownership.Decide(c.cachedEvidence(ep), c.cfg.policy(), now)
+	c.state.suspect(ep.UID, decision.Suspect, now)
+	switch decision.Action {
+	case ownership.Keep:
+		return c.tend(ctx, ep)
+	case ownership.Wait:
+		return c.lookAgain(decision), nil
+	}
+	if why := c.frozen(); why != "" {
+		return c.cfg.sweepPeriod(), nil
+	}
+	return c.release(ctx, ep)
+}
+
+// lookAgain returns when to come back to a decision to wait.
+func (c *controller) lookAgain(d ownership.Decision) time.Duration {
+	if d.After > 0 {
+		return d.After
+	}
+	return c.cfg.ReleaseQuarantine
+}
+
+// frozen returns why nothing may be released now, or "".
+func (c *controller) frozen() string {
+	return c.breaker.why(len(c.caches.pods.GetStore().ListKeys()),
+		len(c.caches.endpoints.GetStore().ListKeys()), c.state.suspects())
+}

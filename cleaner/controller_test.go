@@ -1,0 +1,130 @@
+package cleaner
+
+import (
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+)
+
+// testController returns a controller whose caches are empty and not running.
+func testController(t *testing.T) *controller {
+	t.Helper()
+	cfg, err := Config{REST: &rest.Config{Host: "https://127.0.0.1:1"}}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := newMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl := clients{
+		core: kubernetes.NewForConfigOrDie(cfg.REST),
+		danm: danm.NewClient(dynamic.NewForConfigOrDie(cfg.REST), danm.GroupDanmIO),
+	}
+	found := discovered{group: danm.GroupDanmIO, resources: map[string]bool{danm.DanmNetResource: true, danm.ReservedIPResource: true}}
+	c, err := newController(cl, cfg, found, m, &record.FakeRecorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestPodEventsReachEndpointsOfNameAndUID(t *testing.T) {
+	c := testController(t)
+	old := endpointOf("old", "ss-0", "1")
+	fresh := endpointOf("fresh", "ss-0", "2")
+	other := endpointOf("other", "ss-1", "3")
+	for _, e := range []*danm.Endpoint{old, fresh, other} {
+		if err := c.caches.endpoints.GetStore().Add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "ss-0", UID: "1"}}
+	handler := onChange(c.podChanged)
+	handler.OnDelete(cache.DeletedFinalStateUnknown{Key: "ns/ss-0", Obj: pod})
+	if got := c.endpointQueue.Len(); got != 2 {
+		t.Errorf("a tombstone queued %d endpoints, want the 2 of that pod name", got)
+	}
+}
+
+func endpointOf(name, pod string, uid types.UID) *danm.Endpoint {
+	e := &danm.Endpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "ep-" + uid}}
+	e.Spec.Pod, e.Spec.PodUID = pod, uid
+	return e
+}
+
+func TestErrorsThatProveNothing(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for _, tt := range []struct {
+		name string
+		err  error
+		gone bool
+	}{
+		{"the API server says so", apierrors.NewNotFound(pods, "a"), true},
+		{"a bare 404 from a load balancer", apierrors.NewGenericServerResponse(404, "get", pods, "a", "no backend", 0, true), false},
+		{"forbidden", apierrors.NewForbidden(pods, "a", errors.New("no")), false},
+		{"time-out", apierrors.NewTimeoutError("slow", 1), false},
+		{"network", errors.New("connection refused"), false},
+		{"none", nil, false},
+	} {
+		if got := isGone(tt.err); got != tt.gone {
+			t.Errorf("%s: isGone = %v, want %v", tt.name, got, tt.gone)
+		}
+	}
+}
+
+func TestMalformedObjectsKeepTheirPlace(t *testing.T) {
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"kind": "DanmEp", "metadata": map[string]any{"namespace": "ns", "name": "bad", "uid": "u"},
+		"spec": map[string]any{"Interface": map[string]any{"Address": int64(7)}},
+	}}
+	object, err := transformEndpoint(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken, ok := object.(*malformed)
+	if !ok || broken.Name != "bad" || broken.err == nil {
+		t.Errorf("got %#v, want a malformed object that keeps name and error", object)
+	}
+	c := testController(t)
+	if err := c.caches.endpoints.GetStore().Add(broken); err != nil {
+		t.Errorf("the cache does not take it: %v", err)
+	}
+	if _, ok := c.caches.endpoint("ns/bad"); ok {
+		t.Error("a malformed object is handed out as an endpoint")
+	}
+}
+
+func TestReservedIPsAreKept(t *testing.T) {
+	c := testController(t)
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"kind": "ReservedIP", "metadata": map[string]any{"namespace": "ns", "name": "vip"},
+		"spec": map[string]any{
+			"network": map[string]any{"name": "net", "type": "DanmNet"},
+			"ips":     []any{map[string]any{"address": "10.0.0.5", "shareable": true}},
+		},
+	}}
+	if err := c.caches.reservedIPs.GetStore().Add(u); err != nil {
+		t.Fatal(err)
+	}
+	n := testNetwork("1", 5)
+	ps := openPools(n)
+	b, _ := ps.find(ps.addr(bit{danm.IPv4, 5}))
+	r := clearRequest{endpoint: endpointOf("e", "p", "1"), addr: ps.addr(b), aliveAt: second(10)}
+	if why := c.whyNotClear(n, ps, b, r, map[bit]rise{b: {since: second(1)}}); why != "ReservedIP" {
+		t.Errorf("got %q, want ReservedIP", why)
+	}
+}

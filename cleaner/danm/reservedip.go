@@ -1,0 +1,34 @@
+package danm
+
+import (
+	"net/netip"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// ReservesAddress tells whether a ReservedIP object sets the address of the
+// network aside. An object that cannot be read for certain reserves: it has
+// no network type, or an address that is none.
+func ReservesAddress(u *unstructured.Unstructured, ref NetworkRef, a netip.Addr) bool {
+	name, _, _ := unstructured.NestedString(u.Object, "spec", "network", "name")
+	kind, _, _ := unstructured.NestedString(u.Object, "spec", "network", "type")
+	if name != ref.Name || kind != "" && NetworkKind(kind) != ref.Kind {
+		return false
+	}
+	if ref.Kind.IsNamespaced() && u.GetNamespace() != ref.Namespace {
+		return false
+	}
+	ips, _, err := unstructured.NestedSlice(u.Object, "spec", "ips")
+	if err != nil {
+		return true
+	}
+	for _, item := range ips {
+		ip, _ := item.(map[string]any)
+		text, _, err := unstructured.NestedString(ip, "address")
+		addr, ok, parseErr := ParseAddress(text)
+		if err != nil || parseErr != nil || ok && addr == a {
+			return true
+		}
+	}
+	return false
+}

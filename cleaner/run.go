@@ -1,0 +1,159 @@
+package cleaner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+)
+
+// ErrLostLease is returned by Run when another replica took over. The usual
+// answer is to end the process and let it be started again.
+var ErrLostLease = errors.New("lost the lease")
+
+// discoveryPeriod is the pace of looking for DANM while it is not installed.
+const discoveryPeriod = 10 * time.Second
+
+// Run cleans until the context ends, which is no error. It returns only when
+// everything that it started has ended. Flags, signals, health and metrics
+// servers are the caller's.
+func Run(ctx context.Context, cfg Config) error {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return err
+	}
+	m, err := newMetrics(cfg.Registry)
+	if err != nil {
+		return err
+	}
+	core, dyn, err := newClients(cfg)
+	if err != nil {
+		return err
+	}
+	if cfg.DryRun {
+		return runLeading(ctx, cfg, core, dyn, m, &record.FakeRecorder{})
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: core.CoreV1().Events("")})
+	events := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: LeaseName})
+	if !cfg.LeaderElect {
+		return runLeading(ctx, cfg, core, dyn, m, events)
+	}
+	return runElected(ctx, cfg, core, func(ctx context.Context) error {
+		return runLeading(ctx, cfg, core, dyn, m, events)
+	})
+}
+
+// newClients uses protobuf for core types; custom resources are JSON only.
+func newClients(cfg Config) (kubernetes.Interface, dynamic.Interface, error) {
+	config := rest.CopyConfig(cfg.REST)
+	config.QPS, config.Burst = cfg.QPS, cfg.Burst
+	if config.UserAgent == "" {
+		config.UserAgent = LeaseName
+	}
+	dyn, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("building client: %w", err)
+	}
+	config = rest.CopyConfig(config)
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	core, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("building client: %w", err)
+	}
+	return core, dyn, nil
+}
+
+// runElected waits for the Lease and runs lead while this replica holds it. The
+// Lease is given back only after lead has ended, and lead ends when the Lease
+// is lost.
+func runElected(ctx context.Context, cfg Config, core kubernetes.Interface, lead func(context.Context) error) error {
+	started := make(chan struct{})
+	elector, err := newElector(cfg, core, func(context.Context) { close(started) })
+	if err != nil {
+		return fmt.Errorf("setting up leader election: %w", err)
+	}
+	electing, stopElecting := context.WithCancel(context.WithoutCancel(ctx))
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); elector.Run(electing) }()
+	defer func() { stopElecting(); <-stopped }()
+	if cfg.Ready != nil {
+		cfg.Ready()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-stopped:
+		return ErrLostLease
+	case <-started:
+	}
+	leading, lost := context.WithCancelCause(ctx)
+	defer lost(nil)
+	go func() { <-stopped; lost(ErrLostLease) }()
+	err = lead(leading)
+	if errors.Is(context.Cause(leading), ErrLostLease) {
+		return ErrLostLease
+	}
+	return err
+}
+
+func newElector(cfg Config, core kubernetes.Interface, onStarted func(context.Context)) (*leaderelection.LeaderElector, error) {
+	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: cfg.LeaseNamespace, Name: LeaseName},
+			Client:     core.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: cfg.Identity},
+		},
+		Name:          LeaseName,
+		LeaseDuration: cfg.LeaseDuration, RenewDeadline: cfg.RenewDeadline, RetryPeriod: cfg.RetryPeriod,
+		ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: onStarted,
+			OnStoppedLeading: func() {},
+			OnNewLeader: func(identity string) {
+				cfg.Logger.Info("leader elected", "leader", identity, "self", identity == cfg.Identity)
+			},
+		},
+	})
+}
+
+// runLeading runs one controller after the other until the context ends: a new
+// one starts whenever the cluster begins to serve other DANM resources.
+func runLeading(ctx context.Context, cfg Config, core kubernetes.Interface, dyn dynamic.Interface, m *metrics, events record.EventRecorder) error {
+	m.leading.Set(1)
+	defer m.leading.Set(0)
+	for {
+		found, err := waitForDANM(ctx, cfg, core, dyn)
+		if err != nil {
+			return nil // the context ended
+		}
+		c, err := newController(clients{core: core, danm: danm.NewClient(dyn, found.group)}, cfg, found, m, events)
+		if err != nil {
+			return err
+		}
+		err = c.run(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, errResourcesChanged):
+			cfg.Logger.Info("starting anew", "cause", err.Error())
+		case err != nil:
+			return err
+		}
+	}
+}
