@@ -1,7 +1,6 @@
 package cleaner
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 
@@ -82,19 +81,6 @@ func (c *caches) all() []cache.SharedIndexInformer {
 		list = append(list, c.reservedIPs)
 	}
 	return list
-}
-
-// waitForSync returns when every cache holds a complete list, or the context's
-// error. There is no time-out after which an incomplete cache would do.
-func (c *caches) waitForSync(ctx context.Context) error {
-	var synced []cache.InformerSynced
-	for _, informer := range c.all() {
-		synced = append(synced, informer.HasSynced)
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return fmt.Errorf("waiting for caches: %w", context.Cause(ctx))
-	}
-	return nil
 }
 
 func (c *caches) endpoint(key string) (*danm.Endpoint, bool) {
@@ -232,9 +218,6 @@ func trimPod(object any) (any, error) {
 		if value, ok := pod.Annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&trimmed.ObjectMeta, key, value)
 		}
-	}
-	if isCompleted(pod) {
-		trimmed.Status.Conditions = pod.Status.Conditions
 	}
 	return trimmed, nil
 }

@@ -3,11 +3,14 @@ package cleaner
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -35,6 +38,9 @@ type controller struct {
 
 	endpointQueue workqueue.TypedRateLimitingInterface[string]
 	networkQueue  workqueue.TypedRateLimitingInterface[danm.NetworkRef]
+
+	podCount, endpointCount atomic.Int64
+	handlersSynced          []cache.InformerSynced
 
 	// frozenWhy is the breaker's reason as last logged. Only sweep changes it.
 	frozenWhy string
@@ -79,19 +85,33 @@ func (c *controller) run(ctx context.Context) error {
 	for _, informer := range c.caches.all() {
 		group.Go(func() { informer.RunWithContext(ctx) })
 	}
-	if err := c.caches.waitForSync(ctx); err != nil {
+	if err := c.waitForSync(ctx); err != nil {
 		return err
 	}
 	for range c.cfg.Workers {
 		group.Go(func() { work(ctx, c, c.endpointQueue, "endpoints", c.reconcileEndpoint) })
 		group.Go(func() { work(ctx, c, c.networkQueue, "networks", c.reconcileNetwork) })
 	}
-	c.log.Info("caches synced", "endpoints", len(c.caches.endpoints.GetStore().ListKeys()),
-		"pods", len(c.caches.pods.GetStore().ListKeys()), "group", c.danm.Group, "dryRun", c.cfg.DryRun)
+	c.log.Info("caches synced", "endpoints", c.endpointCount.Load(),
+		"pods", c.podCount.Load(), "group", c.danm.Group, "dryRun", c.cfg.DryRun)
 	if c.cfg.Ready != nil {
 		c.cfg.Ready()
 	}
 	return c.sweepUntilDone(ctx)
+}
+
+// waitForSync returns when every cache holds a complete list that the handlers
+// have seen, or the context's error. There is no time-out after which an
+// incomplete cache would do.
+func (c *controller) waitForSync(ctx context.Context) error {
+	synced := slices.Clone(c.handlersSynced)
+	for _, informer := range c.caches.all() {
+		synced = append(synced, informer.HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return fmt.Errorf("waiting for caches: %w", context.Cause(ctx))
+	}
+	return nil
 }
 
 // work takes items from a queue until it is shut down. A failed item comes
@@ -120,20 +140,28 @@ func work[T comparable](ctx context.Context, c *controller, q workqueue.TypedRat
 }
 
 func (c *controller) addHandlers() error {
-	handlers := map[cache.SharedIndexInformer]cache.ResourceEventHandler{
-		c.caches.pods:      onChange(c.podChanged),
-		c.caches.endpoints: cache.ResourceEventHandlerFuncs{AddFunc: c.endpointChanged, UpdateFunc: func(_, o any) { c.endpointChanged(o) }, DeleteFunc: c.endpointDeleted},
+	type handler struct {
+		informer cache.SharedIndexInformer
+		cache.ResourceEventHandler
+	}
+	handlers := []handler{
+		{c.caches.pods, count(&c.podCount)},
+		{c.caches.pods, onChange(c.podChanged)},
+		{c.caches.endpoints, count(&c.endpointCount)},
+		{c.caches.endpoints, cache.ResourceEventHandlerFuncs{AddFunc: c.endpointChanged, UpdateFunc: func(_, o any) { c.endpointChanged(o) }, DeleteFunc: c.endpointDeleted}},
 	}
 	for _, informer := range c.caches.networks {
-		handlers[informer] = cache.ResourceEventHandlerFuncs{
+		handlers = append(handlers, handler{informer, cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { c.networkChanged(nil, o) },
 			UpdateFunc: c.networkChanged,
-		}
+		}})
 	}
-	for informer, handler := range handlers {
-		if _, err := informer.AddEventHandler(handler); err != nil {
+	for _, h := range handlers {
+		registration, err := h.informer.AddEventHandler(h.ResourceEventHandler)
+		if err != nil {
 			return fmt.Errorf("adding an event handler: %w", err)
 		}
+		c.handlersSynced = append(c.handlersSynced, registration.HasSynced)
 	}
 	return nil
 }
@@ -215,9 +243,10 @@ func (c *controller) reconcileEndpoint(ctx context.Context, key string) (time.Du
 	c.state.suspect(ep.UID, decision.Suspect, now)
 	switch decision.Action {
 	case ownership.Keep:
+		c.state.hold(ep.UID, "")
 		return c.tend(ctx, ep)
 	case ownership.Wait:
-		return c.lookAgain(decision), nil
+		return c.lookAgain(ep, decision), nil
 	}
 	if why := c.frozen(); why != "" {
 		return c.cfg.sweepPeriod(), nil
@@ -225,16 +254,32 @@ func (c *controller) reconcileEndpoint(ctx context.Context, key string) (time.Du
 	return c.release(ctx, ep)
 }
 
-// lookAgain returns when to come back to a decision to wait.
-func (c *controller) lookAgain(d ownership.Decision) time.Duration {
+// lookAgain returns when to come back to a decision to wait. A wait without an
+// end of its own is a hold, which an operator must be able to see.
+func (c *controller) lookAgain(ep *danm.Endpoint, d ownership.Decision) time.Duration {
 	if d.After > 0 {
 		return d.After
+	}
+	if c.state.hold(ep.UID, d.Reason) {
+		c.log.Info("holding endpoint", "endpoint", ep.Namespace+"/"+ep.Name, "pod", ep.Namespace+"/"+ep.Spec.Pod,
+			"podUID", ep.Spec.PodUID, "host", ep.Spec.Host, "address", addressText(ep), "reason", d.Reason)
 	}
 	return c.cfg.ReleaseQuarantine
 }
 
 // frozen returns why nothing may be released now, or "".
 func (c *controller) frozen() string {
-	return c.breaker.why(len(c.caches.pods.GetStore().ListKeys()),
-		len(c.caches.endpoints.GetStore().ListKeys()), c.state.suspects())
+	var suspects map[types.UID]bool
+	if c.state.suspectCount() > massSuspects {
+		suspects = c.state.suspects()
+	}
+	return c.breaker.why(int(c.podCount.Load()), int(c.endpointCount.Load()), suspects)
+}
+
+// count keeps n at the number of objects in an informer's cache.
+func count(n *atomic.Int64) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { n.Add(1) },
+		DeleteFunc: func(any) { n.Add(-1) },
+	}
 }

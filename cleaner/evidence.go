@@ -124,8 +124,8 @@ func (c *controller) liveEvidence(ctx context.Context, ep *danm.Endpoint) (owner
 		e.Pod = podEvidence(pod, c.state.completedSince(ep.UID, isCompleted(pod), c.clock.Now()))
 	}
 	name := c.nodeNameOf(ep, pod)
-	if name == "" {
-		return e, nil
+	if name == "" || !e.Pod.Completed && c.cfg.Fencing != ownership.Strict {
+		return e, nil // unknown, or of no consequence
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -32,7 +32,7 @@ func (c *controller) release(ctx context.Context, cached *danm.Endpoint) (time.D
 	decision := ownership.Decide(evidence, c.cfg.policy(), now)
 	c.state.suspect(ep.UID, decision.Suspect, now)
 	if decision.Action != ownership.Release {
-		return c.lookAgain(decision), nil
+		return c.lookAgain(ep, decision), nil
 	}
 	if why := c.frozen(); why != "" {
 		return c.cfg.sweepPeriod(), nil

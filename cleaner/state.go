@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/danm-chaos/danm-chaos/cleaner/ownership"
 )
 
 // owner is what a live read of the owning pod told while it was alive.
@@ -22,9 +24,10 @@ type endpointState struct {
 	owner        owner
 	vouchTries   int
 	suspectSince time.Time
-	completed    time.Time // when the owner was first seen completed
-	missingSince time.Time // when a bit of a living owner was first seen clear
-	reported     bool      // a dry run has said what it would do
+	completed    time.Time        // when the owner was first seen completed
+	missingSince time.Time        // when a bit of a living owner was first seen clear
+	reported     bool             // a dry run has said what it would do
+	held         ownership.Reason // why it is held, as last logged; empty if it is not
 }
 
 // state holds the memory of all endpoints by UID. It is never locked across a
@@ -32,6 +35,7 @@ type endpointState struct {
 type state struct {
 	mu        sync.Mutex
 	endpoints map[types.UID]*endpointState
+	suspected int // how many have suspectSince set
 }
 
 func newState() *state { return &state{endpoints: map[types.UID]*endpointState{}} }
@@ -60,7 +64,39 @@ func (s *state) get(uid types.UID) endpointState {
 func (s *state) forget(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.drop(uid)
+}
+
+func (s *state) drop(uid types.UID) {
+	if st, ok := s.endpoints[uid]; ok && !st.suspectSince.IsZero() {
+		s.suspected--
+	}
 	delete(s.endpoints, uid)
+}
+
+// keepOnly forgets endpoints that no longer exist. Work that was under way when
+// an endpoint went may have remembered it again.
+func (s *state) keepOnly(exists map[types.UID]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid := range s.endpoints {
+		if !exists[uid] {
+			s.drop(uid)
+		}
+	}
+}
+
+func (s *state) suspectCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.suspected
+}
+
+// hold notes why an endpoint is held, "" if it is not, and tells whether that
+// is news.
+func (s *state) hold(uid types.UID, why ownership.Reason) (isNews bool) {
+	s.with(uid, func(st *endpointState) { isNews, st.held = st.held != why, why })
+	return isNews
 }
 
 func (s *state) owner(uid types.UID) owner            { return s.get(uid).owner }
@@ -86,10 +122,12 @@ func (s *state) completedSince(uid types.UID, completed bool, now time.Time) tim
 func (s *state) suspect(uid types.UID, is bool, now time.Time) {
 	s.with(uid, func(st *endpointState) {
 		switch {
-		case !is:
+		case !is && !st.suspectSince.IsZero():
 			st.suspectSince, st.reported = time.Time{}, false
-		case st.suspectSince.IsZero():
+			s.suspected--
+		case is && st.suspectSince.IsZero():
 			st.suspectSince = now
+			s.suspected++
 		}
 	})
 }

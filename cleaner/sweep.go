@@ -47,12 +47,12 @@ func (c *controller) sweepUntilDone(ctx context.Context) error {
 func (c *controller) sweep(ctx context.Context) error {
 	c.noticeOrphans()
 	c.noticeDuplicates()
-	c.countMalformed()
+	c.takeStock()
 	suspects := c.state.suspects()
 	c.metrics.suspects.Set(float64(len(suspects)))
 	c.reportBreaker()
 	gaps := c.lineage.gapCount()
-	endpoints := len(c.caches.endpoints.GetStore().ListKeys())
+	endpoints := int(c.endpointCount.Load())
 	isAfterGap := gaps != c.gapsSeen
 	if !isAfterGap && !c.breaker.needsList(endpoints, suspects, c.clock.Now()) && !c.breaker.isTruncated() {
 		return nil
@@ -74,7 +74,7 @@ func (c *controller) listOwners(ctx context.Context, suspects map[types.UID]bool
 	if err := eachPage(ctx, list, func(pod *corev1.Pod) error { pods[pod.UID] = pod; return nil }); err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}
-	if cached := len(c.caches.pods.GetStore().ListKeys()); len(pods)*2 < cached {
+	if cached := int(c.podCount.Load()); len(pods)*2 < cached {
 		c.breaker.setTruncated(fmt.Sprintf("a list of pods has %d, the cache %d", len(pods), cached))
 		return nil
 	}
@@ -211,14 +211,19 @@ func (c *controller) isShareable(ep *danm.Endpoint, key string) bool {
 	return false
 }
 
-func (c *controller) countMalformed() {
-	n := 0
+// takeStock counts what cannot be read and forgets endpoints that are gone.
+func (c *controller) takeStock() {
+	broken, exists := 0, map[types.UID]bool{}
 	for _, informer := range c.caches.all() {
 		for _, object := range informer.GetStore().List() {
-			if _, ok := object.(*malformed); ok {
-				n++
+			switch o := object.(type) {
+			case *malformed:
+				broken++
+			case *danm.Endpoint:
+				exists[o.UID] = true
 			}
 		}
 	}
-	c.metrics.malformed.Set(float64(n))
+	c.metrics.malformed.Set(float64(broken))
+	c.state.keepOnly(exists)
 }

@@ -1,0 +1,4 @@
+// Package deploy holds the manifests of DANM's API that a test cluster needs.
+// It installs nothing: the caller brings the client, and a production cluster
+// keeps the CRDs that came with its DANM.
+package deploy
