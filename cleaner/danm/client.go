@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -100,3 +101,8 @@ func (c *Client) PatchAlloc(ctx context.Context, read *Network, changes []AllocC
 	}
 	return ToNetwork(u)
 }
+
+// IsChanged tells whether a write was refused because the object is no longer
+// what the caller read. A failed test of a JSON patch is answered by Invalid, a
+// lost race inside the API server by Conflict.
+func IsChanged(err error) bool { return apierrors.IsConflict(err) || apierrors.IsInvalid(err) }
