@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
@@ -44,8 +45,15 @@ func waitForDANM(ctx context.Context, cfg Config, core kubernetes.Interface, dyn
 // holds endpoints is meant; where both hold some, a migration is under way and
 // neither copy may be trusted.
 func discover(ctx context.Context, wanted danm.Group, core kubernetes.Interface, dyn dynamic.Interface) (discovered, error) {
+	list, err := core.Discovery().ServerGroups()
+	if err != nil {
+		return discovered{}, fmt.Errorf("discovering API groups: %w", err)
+	}
 	servedBy, inUse := map[danm.Group]map[string]bool{}, map[danm.Group]bool{}
 	for _, g := range danm.Groups() {
+		if !isListed(list, g) {
+			continue
+		}
 		resources, err := resourcesOf(core.Discovery(), g)
 		if err != nil {
 			return discovered{}, err
@@ -89,11 +97,15 @@ func groupNames(wanted danm.Group) string {
 	return fmt.Sprintf("%s or %s", danm.GroupDanmIO, danm.GroupDanmK8sIO)
 }
 
+// isListed looks the group up in the list of all groups. Asking for the group
+// itself would not do: the answer for one that is not served cannot be told
+// from that of a broken proxy.
+func isListed(list *metav1.APIGroupList, g danm.Group) bool {
+	return slices.ContainsFunc(list.Groups, func(served metav1.APIGroup) bool { return served.Name == string(g) })
+}
+
 func resourcesOf(d discovery.DiscoveryInterface, g danm.Group) (map[string]bool, error) {
 	list, err := d.ServerResourcesForGroupVersion(g.GroupVersion().String())
-	if isGone(err) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, fmt.Errorf("discovering %s: %w", g, err)
 	}

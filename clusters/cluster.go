@@ -85,3 +85,11 @@ type ResourceUser interface {
 	// cleaner included, harness not.
 	ResidentBytes() (int64, error)
 }
+
+// Auditor is a cluster that records who made every change to DANM's objects.
+type Auditor interface {
+	// DrainAudit returns when every request that was complete before the call
+	// has been recorded. Without it, the writer of the newest changes may not
+	// be known yet.
+	DrainAudit(ctx context.Context) error
+}

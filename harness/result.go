@@ -40,7 +40,7 @@ type Result struct {
 
 // Iteration is one pass of the scenario in one lane.
 type Iteration struct {
-	Number    int           `json:"number"` // from 1, in the order of completion
+	Number    int           `json:"number"` // its place in the schedule, from 1; iterations complete in another order
 	Lane      string        `json:"lane"`
 	Network   string        `json:"network"` // kind and families, "DanmNet v4+v6"
 	Faults    []string      `json:"faults"`

@@ -1,0 +1,65 @@
+# Everything here needs Go and nothing else. The first `make chaos` builds
+# Kubernetes' own programs as well and keeps them for the next time.
+
+SCENARIO   ?= node-shutdown
+CLUSTER    ?= controlplane
+CLEANER    ?= fixed
+ITERATIONS ?= 300
+SEED       ?=
+LANES      ?=
+OUT        ?= out
+FUZZTIME   ?= 20s
+
+# The race detector needs a C compiler; a machine without one tests without it.
+RACE ?= $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && echo -race)
+
+RUN = bin/danm-chaos run $(SCENARIO) --cluster $(CLUSTER) --cleaner '$(CLEANER)' --iterations $(ITERATIONS) --out '$(OUT)' \
+	$(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
+
+.DEFAULT_GOAL := help
+.PHONY: help build chaos canaries test lint fuzz verify image doctor clean
+
+help: ## list the targets
+	@echo 'variables: SCENARIO CLUSTER CLEANER ITERATIONS SEED LANES OUT'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/danm-chaos and bin/danm-cleaner
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cleaner/cmd/danm-cleaner ./harness/cmd/danm-chaos
+
+chaos: build ## shut nodes down under the cleaner, ITERATIONS times (300)
+	@$(RUN)
+
+canaries: build ## run the cleaners that are known to be wrong; each must be found
+	@bin/danm-chaos canaries --cluster $(CLUSTER) --out '$(OUT)'
+
+test: build ## run all tests, with the race detector where there is a C compiler
+	@$(if $(RACE),,echo 'no C compiler: testing without the race detector')
+	go test $(RACE) -timeout 20m ./...
+
+lint: ## run go vet and staticcheck
+	go vet ./...
+	go -C clusters/tools/lint build -o ../../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	bin/staticcheck ./...
+
+fuzz: ## fuzz everything that parses, FUZZTIME each (20s)
+	go test ./cleaner/ipam -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime $(FUZZTIME)
+	go test ./cleaner/ipam -run '^$$' -fuzz '^FuzzOpen$$' -fuzztime $(FUZZTIME)
+	go test ./cleaner/danm -run '^$$' -fuzz '^FuzzParseAddress$$' -fuzztime $(FUZZTIME)
+	go test ./cleaner/danm -run '^$$' -fuzz '^FuzzToNetwork$$' -fuzztime $(FUZZTIME)
+	go test ./cleaner/danm -run '^$$' -fuzz '^FuzzToEndpoint$$' -fuzztime $(FUZZTIME)
+
+verify: ## check formatting and go.mod without changing either
+	@unformatted=$$(gofmt -l cleaner clusters harness reports scenarios *.go); \
+		if [ -n "$$unformatted" ]; then echo "not formatted with gofmt:"; echo "$$unformatted"; exit 1; fi
+	go mod tidy -diff
+	go mod verify
+
+image: build ## build the container image danm-cleaner from bin/danm-cleaner
+	docker build --target prebuilt -t danm-cleaner .
+
+doctor: build ## say what this machine lacks for CLUSTER
+	@bin/danm-chaos doctor --cluster $(CLUSTER)
+
+clean: ## end what killed runs left behind, remove bin and OUT
+	@if [ -x bin/danm-chaos ]; then bin/danm-chaos clean; fi
+	rm -rf bin '$(OUT)'

@@ -1,0 +1,115 @@
+package check
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/harness/history"
+)
+
+// holder is an attachment's claim on one address.
+type holder struct {
+	*life
+	face *history.AttachedInterface
+	from *endpoint
+}
+
+type holding struct {
+	network danm.NetworkRef
+	addr    netip.Addr
+}
+
+// checkSingleHolders looks for two attachments that were live on one address
+// of one network at the same time.
+func (j *judge) checkSingleHolders() {
+	holders := map[holding][]holder{}
+	var order []holding
+	for _, l := range j.lives {
+		if !l.isSurelyLive() {
+			continue
+		}
+		for i := range l.Interfaces {
+			face := &l.Interfaces[i]
+			for _, text := range face.Addresses {
+				addr, ok, err := danm.ParseAddress(text)
+				if err != nil || !ok {
+					continue // checkInterface reports it
+				}
+				key := holding{refOf(l, face), addr}
+				if holders[key] == nil {
+					order = append(order, key)
+				}
+				holders[key] = append(holders[key], holder{l, face, j.model.endpoints[face.EndpointUID]})
+			}
+		}
+	}
+	for _, key := range order {
+		j.checkHolders(key, holders[key])
+	}
+}
+
+// checkHolders passes the holders of one address in the order in which they
+// became live. Those that ended before the next one are left behind, so this
+// is linear unless the address really has many holders.
+func (j *judge) checkHolders(key holding, holders []holder) {
+	slices.SortStableFunc(holders, func(a, b holder) int { return a.start.Compare(b.start) })
+	var active []holder
+	for _, next := range holders {
+		j.count(SingleHolder)
+		active = slices.DeleteFunc(active, func(h holder) bool { return !h.sureEnd().After(next.start) })
+		for _, first := range active {
+			if first.face == next.face {
+				continue // an interface that lists an address twice
+			}
+			j.accuse(j.heldTwice(key, first, next))
+		}
+		active = append(active, next)
+	}
+}
+
+// heldTwice blames the clear that made the second allocation possible, or the
+// second ADD if there was none.
+func (j *judge) heldTwice(key holding, first, second holder) Violation {
+	if first.from != nil && second.from != nil && second.from.created.place < first.from.created.place {
+		first, second = second, first
+	}
+	v := Violation{
+		Invariant: SingleHolder, Blame: BlameCNI, Pod: first.name(), PodUID: first.PodUID,
+		Network: key.network.String(), Address: key.addr.String(),
+		Message: fmt.Sprintf("CNI ADD gave %s of %s to %s while %s was live on it", key.addr, key.network, second.who(), first.who()),
+	}
+	if first.from == nil || second.from == nil {
+		return j.at(v, second.start)
+	}
+	v.Endpoint = first.from.namespace + "/" + first.from.name
+	v.Evidence = append(j.story(first.life, first.from, []netip.Addr{key.addr}), "the second holder:")
+	v.Evidence = append(v.Evidence, j.story(second.life, second.from, nil)...)
+	clear := j.enablingClear(key, first.from, second.from)
+	if clear == nil {
+		return j.at(j.by(v, second.from.created), second.start)
+	}
+	v.Blame = j.blame(clear.user())
+	v.Message = fmt.Sprintf("%s cleared %s of %s (rv %d) while %s held it, so that %s got it too",
+		userOf(clear.write), key.addr, key.network, clear.RV, first.who(), second.who())
+	return j.by(v, clear.write)
+}
+
+// enablingClear returns the clear between the two allocations, or nil.
+func (j *judge) enablingClear(key holding, first, second *endpoint) *change {
+	a := j.model.network(key.network).address(key.addr)
+	firstSet := a.before(first.created.place, true)
+	until := second.created.place
+	if set := a.before(until, true); set != nil && (firstSet == nil || set.place > firstSet.place) {
+		until = set.place
+	}
+	clear := a.before(until, false)
+	if clear == nil || firstSet != nil && clear.place <= firstSet.place {
+		return nil
+	}
+	if clear.claimant != "" && clear.claimant != first.uid && clear.place < first.created.place {
+		return nil
+	}
+	return clear
+}

@@ -1,0 +1,229 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/harness/history"
+)
+
+// request is a successful mutating request of the audit log.
+type request struct {
+	*history.Audit
+	record uint64
+	used   bool // it explains a write
+}
+
+// requests is the audit log, indexed for the join.
+type requests struct {
+	all         []*request
+	writesOf    map[version][]*request // create, update, patch
+	deletesOf   map[string]*request    // by UID
+	deletes     map[string][]*request  // by resource, namespace, name
+	collections map[string][]*request  // by resource, namespace
+	podDeletes  map[string]time.Time   // by UID: the first attempt
+}
+
+func isSuccess(a *history.Audit) bool { return a.Code >= 200 && a.Code < 300 && !a.DryRun }
+
+func indexRequests(records []history.Record) *requests {
+	q := &requests{
+		writesOf: map[version][]*request{}, deletesOf: map[string]*request{},
+		deletes: map[string][]*request{}, collections: map[string][]*request{},
+		podDeletes: map[string]time.Time{},
+	}
+	for i := range records {
+		if a := records[i].Audit; a != nil {
+			q.add(&request{Audit: a, record: records[i].N})
+		}
+	}
+	byBegin := func(a, b *request) int { return a.Begin.Compare(b.Begin) }
+	for _, index := range []map[string][]*request{q.deletes, q.collections} {
+		for _, list := range index {
+			slices.SortStableFunc(list, byBegin)
+		}
+	}
+	for _, list := range q.writesOf {
+		slices.SortStableFunc(list, byBegin)
+	}
+	return q
+}
+
+func (q *requests) add(r *request) {
+	q.all = append(q.all, r)
+	if !isSuccess(r.Audit) {
+		return
+	}
+	switch r.Verb {
+	case "create", "update", "patch":
+		v := version{r.UID, r.RV}
+		q.writesOf[v] = append(q.writesOf[v], r)
+	case "delete":
+		if r.Resource == "pods" && r.UID != "" {
+			if first, ok := q.podDeletes[r.UID]; !ok || r.Begin.Before(first) {
+				q.podDeletes[r.UID] = r.Begin
+			}
+		}
+		if r.UID != "" && q.deletesOf[r.UID] == nil {
+			q.deletesOf[r.UID] = r
+		}
+		key := objectKey(r.Resource, r.Namespace, r.Name)
+		q.deletes[key] = append(q.deletes[key], r)
+	case "deletecollection":
+		key := objectKey(r.Resource, r.Namespace, "")
+		q.collections[key] = append(q.collections[key], r)
+	}
+}
+
+// join finds the writer of every write. What is exact comes first, because it
+// narrows the times between which the rest must lie.
+func (j *judge) join(q *requests, writes []*write) {
+	for _, w := range writes {
+		if r := q.exact(w); r != nil {
+			w.audit, r.used = r.Audit, true
+		}
+	}
+	placeInTime(writes)
+	for _, w := range writes {
+		if w.audit == nil && w.Type == history.Deleted && isDanm(w.Resource) {
+			if r := q.likely(w); r != nil {
+				w.audit, r.used = r.Audit, true
+			}
+		}
+	}
+	placeInTime(writes)
+	q.placePodDeletes(writes)
+	j.checkClocks(writes)
+	j.checkWriters(q, writes)
+}
+
+// exact returns the request that names the write by UID, and by revision
+// unless it is a deletion. A request that changed nothing is answered with the
+// revision of an older write; it can only have begun after that write, so the
+// first to begin is the writer.
+func (q *requests) exact(w *write) *request {
+	if w.Type == history.Deleted {
+		if r := q.deletesOf[w.UID]; r != nil && isDanm(w.Resource) && r.Resource == w.Resource {
+			return r
+		}
+		return nil
+	}
+	for _, r := range q.writesOf[version{w.UID, w.RV}] {
+		if r.Resource == w.Resource && !r.Begin.After(w.seen) {
+			return r
+		}
+	}
+	return nil
+}
+
+// likely returns the request that deleted the object by name, or with all
+// others of its namespace.
+func (q *requests) likely(w *write) *request {
+	for _, r := range q.deletes[w.key()] {
+		if !r.used && (r.UID == "" || r.UID == w.UID) && couldCommit(r, w) {
+			return r
+		}
+	}
+	for _, r := range q.collections[objectKey(w.Resource, w.Namespace, "")] {
+		if couldCommit(r, w) {
+			return r
+		}
+	}
+	return nil
+}
+
+func couldCommit(r *request, w *write) bool {
+	return !r.Begin.After(w.latest) && !orForever(r.End).Before(w.earliest)
+}
+
+// placePodDeletes uses that no pod disappears before somebody asks for it. The
+// removal itself may be another request, so this bounds one side only.
+func (q *requests) placePodDeletes(writes []*write) {
+	for _, w := range writes {
+		first, ok := q.podDeletes[w.UID]
+		if ok && w.Type == history.Deleted && first.After(w.earliest) && !first.After(w.latest) {
+			w.earliest = first
+		}
+	}
+}
+
+// checkWriters complains about writes without a writer and about requests
+// whose effect was not seen.
+func (j *judge) checkWriters(q *requests, writes []*write) {
+	var orphans []*write
+	versions := map[version]bool{}
+	for _, w := range j.initial {
+		versions[version{w.UID, w.RV}] = true
+	}
+	for _, w := range writes {
+		versions[version{w.UID, w.RV}] = true
+		if !isDanm(w.Resource) {
+			continue
+		}
+		j.count(HistoryComplete)
+		if w.audit == nil {
+			orphans = append(orphans, w)
+		}
+	}
+	if len(q.all) == 0 && len(orphans) > 0 {
+		j.unknownf(HistoryComplete, "there is no audit record at all, so none of %d writes has a writer", len(orphans))
+		return
+	}
+	for _, w := range orphans {
+		j.unknownf(HistoryComplete, "nobody is known to have made rv %d: %s %s", w.RV, w.Type, w.key())
+	}
+	j.checkEffects(q, versions, writes)
+}
+
+// checkEffects complains about successful requests that no watch event shows.
+// Those after the last snapshot are left alone: the watch may have ended
+// before they came, and nothing that was judged depends on them.
+func (j *judge) checkEffects(q *requests, versions map[version]bool, writes []*write) {
+	var lastRV uint64
+	if len(writes) > 0 {
+		lastRV = writes[len(writes)-1].RV
+	}
+	for _, r := range q.all {
+		if !isSuccess(r.Audit) || !isDanm(r.Resource) || !j.isGroup(r.Group) {
+			continue
+		}
+		isAfter := r.Begin.After(j.lastSnapshot)
+		switch r.Verb {
+		case "create", "update", "patch":
+			if r.RV != 0 && !versions[version{r.UID, r.RV}] && !(isAfter && r.RV > lastRV) {
+				j.unknownf(HistoryComplete, "%s committed rv %d (%s) but no watch showed it", describe(r.Audit), r.RV, r.UID)
+			}
+		case "delete":
+			if !r.used && !isAfter {
+				j.unknownf(HistoryComplete, "%s succeeded but no watch showed it", describe(r.Audit))
+			}
+		}
+	}
+}
+
+func (j *judge) isGroup(group string) bool {
+	return group == "" || j.run.Group == "" || group == j.run.Group
+}
+
+// isDanmGroup tells whether the group is one of DANM's, in use or not.
+func isDanmGroup(a *history.Audit) bool {
+	if a.Group == "" {
+		return isDanm(a.Resource)
+	}
+	return slices.Contains(danm.Groups(), danm.Group(a.Group))
+}
+
+func describe(a *history.Audit) string {
+	resource := a.Resource
+	if a.Subresource != "" {
+		resource += "/" + a.Subresource
+	}
+	name := cmp.Or(a.Name, "?")
+	if a.Namespace != "" {
+		name = a.Namespace + "/" + name
+	}
+	return fmt.Sprintf("%s %s %s by %s", a.Verb, resource, name, a.User)
+}

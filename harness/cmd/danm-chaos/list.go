@@ -1,0 +1,96 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/danm-chaos/danm-chaos/harness/canary"
+	"github.com/danm-chaos/danm-chaos/harness/schedule"
+	"github.com/danm-chaos/danm-chaos/scenarios"
+)
+
+// entry is one thing that can be named on a command line.
+type entry struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+}
+
+// catalogue is what `list --json` prints.
+type catalogue struct {
+	Scenarios []entry `json:"scenarios"`
+	Faults    []entry `json:"faults"`
+	Clusters  []entry `json:"clusters"`
+	Cleaners  []entry `json:"cleaners"`
+	Canaries  []entry `json:"canaries"`
+}
+
+func newCatalogue() catalogue {
+	c := catalogue{
+		Faults: []entry{
+			{string(schedule.FailNode), "cut the power of a node"},
+			{string(schedule.RestoreNode), "give a failed node its power back"},
+			{string(schedule.ReplaceNode), "remove a failed node for good and add a fresh one"},
+			{string(schedule.ForceDelete), "delete pods with grace period 0"},
+		},
+		Clusters: []entry{
+			{defaultCluster, "real etcd and Kubernetes programs on loopback, hollow nodes"},
+		},
+		Cleaners: []entry{
+			{"fixed", "danm-cleaner of this project, as a process of its own"},
+			{"canary:NAME", "a cleaner that is known to be wrong"},
+			{"exec:COMMAND", "any program; " + kubeconfigPlace + " becomes the path of a kubeconfig"},
+		},
+	}
+	for _, s := range scenarios.All() {
+		c.Scenarios = append(c.Scenarios, entry{s.Name, s.Description})
+	}
+	for _, name := range canary.Names() {
+		c.Canaries = append(c.Canaries, entry{name, canary.Defect(name)})
+	}
+	return c
+}
+
+func (a *app) listCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List scenarios, faults, clusters, cleaners and canaries",
+		Args:  takes(0, 0, ""),
+		RunE: func(*cobra.Command, []string) error {
+			all := newCatalogue()
+			if asJSON {
+				return a.printJSON(all)
+			}
+			return a.printCatalogue(all)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.stdout)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func (a *app) printCatalogue(all catalogue) error {
+	out := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	for _, part := range []struct {
+		title   string
+		entries []entry
+	}{
+		{"scenarios", all.Scenarios}, {"faults", all.Faults}, {"clusters", all.Clusters},
+		{"cleaners", all.Cleaners}, {"canaries", all.Canaries},
+	} {
+		fmt.Fprintf(out, "%s:\n", part.title)
+		for _, e := range part.entries {
+			fmt.Fprintf(out, "  %s\t%s\n", e.Name, e.Description)
+		}
+	}
+	return out.Flush()
+}

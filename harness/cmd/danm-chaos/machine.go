@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
+)
+
+func (a *app) cleanCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "clean [RUNID]",
+		Short: "End the processes and remove the folders that killed runs left behind",
+		Args:  takes(0, 1, ""),
+		RunE: func(c *cobra.Command, args []string) error {
+			id := ""
+			if len(args) > 0 {
+				id = args[0]
+			}
+			ctx, signals := catchInterrupts(c.Context(), a.stderr)
+			defer signals.release()
+			if err := controlplane.Clean(ctx, id, a.stdout); err != nil {
+				fmt.Fprintf(a.stderr, "danm-chaos: cleanup incomplete: %v\n", err)
+				return exitError(exitUnclean)
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	var cluster string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this machine lacks for a kind of cluster",
+		Args:  takes(0, 0, ""),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := checkCluster(cluster); err != nil {
+				return err
+			}
+			findings := controlplane.Doctor(c.Context())
+			print := a.printFindings
+			if asJSON {
+				print = func(f []controlplane.Finding) error { return a.printJSON(f) }
+			}
+			if err := print(findings); err != nil {
+				return err
+			}
+			return exitWith(healthCode(findings))
+		},
+	}
+	c.Flags().StringVar(&cluster, "cluster", defaultCluster, "kind of cluster")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func healthCode(findings []controlplane.Finding) int {
+	for _, f := range findings {
+		if !f.OK {
+			return exitUnknown
+		}
+	}
+	return exitValid
+}
+
+func (a *app) printFindings(findings []controlplane.Finding) error {
+	out := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	for _, f := range findings {
+		state := "ok"
+		if !f.OK {
+			state = "MISSING"
+		}
+		fmt.Fprintf(out, "%s\t%s\t%s\n", state, f.Name, f.Detail)
+		if f.Cure != "" {
+			fmt.Fprintf(out, "\t\tcure: %s\n", f.Cure)
+		}
+	}
+	return out.Flush()
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the commit and the versions that this program was built from",
+		Args:  takes(0, 0, ""),
+		RunE: func(*cobra.Command, []string) error {
+			commit, versions := buildVersions()
+			return a.printJSON(struct {
+				Commit   string            `json:"commit"`
+				Versions map[string]string `json:"versions"`
+			}{commit, versions})
+		},
+	}
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/danm-chaos/danm-chaos/clusters"
+	"github.com/danm-chaos/danm-chaos/harness"
+	"github.com/danm-chaos/danm-chaos/harness/check"
+	"github.com/danm-chaos/danm-chaos/harness/history"
+	"github.com/danm-chaos/danm-chaos/reports"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use:   "run SCENARIO... | -f FILE",
+		Short: "Run scenarios and judge the cleaner",
+		RunE: func(c *cobra.Command, names []string) error {
+			plans, err := a.plans(f, names)
+			if err != nil {
+				return err
+			}
+			return a.runAll(c.Context(), plans)
+		},
+	}
+	c.Flags().StringVarP(&f.file, "file", "f", "", "scenario file, YAML or JSON; - reads the standard input")
+	f.registerCleaner(c.Flags())
+	f.register(c.Flags())
+	return c
+}
+
+// runAll runs one scenario after the other. Without --keep-going the first that
+// is not Valid is the last.
+func (a *app) runAll(ctx context.Context, plans []plan) error {
+	ctx, signals := catchInterrupts(ctx, a.stderr)
+	defer signals.release()
+	code := exitValid
+	var failed []harness.Result
+	for _, p := range plans {
+		o, err := a.runOne(ctx, signals, p)
+		if err != nil {
+			return err
+		}
+		if err := a.conclude(o); err != nil {
+			return err
+		}
+		code = worse(code, o.code())
+		if o.code() != exitValid {
+			failed = append(failed, o.result)
+		}
+		if ctx.Err() != nil || len(failed) > 0 && !p.keepGoing {
+			break
+		}
+	}
+	if len(plans) > 1 && len(failed) > 0 {
+		// The last of several may have been Valid, and the last line is what
+		// people copy.
+		fmt.Fprintf(a.stdout, "\n%d of %d scenarios not Valid, the first: %s\nreproduce: %s\n",
+			len(failed), len(plans), failed[0].Scenario, failed[0].Reproduce)
+	}
+	return exitWith(code)
+}
+
+// outcome is a run that is over.
+type outcome struct {
+	result   harness.Result
+	dir      runDir
+	leftover error // what cleaning up could not remove
+}
+
+func (o outcome) code() int {
+	code := codeOf(o.result.Verdict)
+	if o.result.Interrupted {
+		code = worse(code, exitUnknown)
+	}
+	if o.leftover != nil {
+		code = worse(code, exitUnclean)
+	}
+	return code
+}
+
+// conclude prints the summary. The result's own last line stays the last.
+func (a *app) conclude(o outcome) error {
+	if o.leftover != nil {
+		fmt.Fprintf(a.stderr, "danm-chaos: cleanup incomplete: %v: run `%s`\n", o.leftover, commandLine(programName(), "clean", o.dir.id))
+	}
+	fmt.Fprintf(a.stdout, "\nrun directory: %s\n", o.dir.path)
+	if err := reports.Summary(a.stdout, o.result); err != nil {
+		return fmt.Errorf("printing the summary: %w", err)
+	}
+	return nil
+}
+
+// runOne runs a plan in a run directory of its own. It returns an error only
+// when there is no place to report to; all other trouble is in the result.
+func (a *app) runOne(ctx context.Context, signals *interrupts, p plan) (o outcome, err error) {
+	o.result = p.blankResult(time.Now())
+	if o.dir, err = newRunDir(p.out, o.result.Started, p.seed); err != nil {
+		return o, err
+	}
+	o.result.RunID = o.dir.id
+	fmt.Fprintf(a.stdout, "%s on %s, cleaner %s, seed %d, run %s\n", p.scenario.Name, p.cluster, p.cleaner, p.seed, o.dir.id)
+	logs, err := openLogs(o.dir)
+	if err != nil {
+		return o, err
+	}
+	result, leftover, runErr := a.execute(ctx, signals, p, o, logs)
+	o.leftover = leftover
+	o.result = p.complete(ctx, o.result, result, runErr)
+	return o, errors.Join(reports.Write(o.dir.path, o.result), logs.close())
+}
+
+// blankResult is what is known before the run.
+func (p plan) blankResult(started time.Time) harness.Result {
+	commit, versions := buildVersions()
+	return harness.Result{
+		SchemaVersion: harness.ResultSchemaVersion, Scenario: p.scenario.Name, Cluster: p.cluster, Cleaner: p.cleaner,
+		Group: string(p.group), CNI: string(p.variant), Seed: p.seed, Commit: commit, Versions: versions,
+		Started: started, Planned: p.iterations, Verdict: check.Unknown, Reproduce: p.reproduce(),
+	}
+}
+
+// complete merges what the harness found into what was known before. A run
+// that failed is Unknown at best, and says why.
+func (p plan) complete(ctx context.Context, blank, result harness.Result, runErr error) harness.Result {
+	if result.RunID == "" { // the harness did not get far enough to fill it in
+		result = blank
+		result.DurationSeconds = time.Since(blank.Started).Seconds()
+	} else {
+		result.Reproduce = p.refine(result.Reproduce)
+	}
+	if context.Cause(ctx) == errInterrupted {
+		result.Interrupted = true
+	}
+	if runErr != nil && !(result.Interrupted && errors.Is(runErr, context.Canceled)) && !errors.Is(runErr, errInterrupted) {
+		result.Unknowns = append(result.Unknowns, runErr.Error())
+	}
+	if runErr != nil || result.Interrupted || result.Verdict == "" {
+		result.Verdict = check.Merge(result.Verdict, check.Unknown)
+	}
+	return result
+}
+
+// execute starts the cluster, runs the harness and cleans up, whatever happens.
+func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcome, logs *runLogs) (result harness.Result, leftover, err error) {
+	if err := storeScenario(o.dir, p.scenario); err != nil {
+		return result, nil, err
+	}
+	records, err := history.Create(o.dir.join(historyFile))
+	if err != nil {
+		return result, nil, err
+	}
+	defer func() { err = errors.Join(err, records.Close()) }()
+	cluster, err := startCluster(ctx, p, o.dir, records, a.stdout)
+	if err != nil {
+		return result, nil, err
+	}
+	defer func() {
+		cleanup, cancel := signals.cleanup(ctx)
+		defer cancel()
+		leftover = cluster.Close(cleanup)
+	}()
+	progress := reports.NewProgress(a.stdout, display(a.stdout, p.duration))
+	defer progress.Close()
+	result, err = harness.Run(ctx, harness.Config{
+		Scenario: p.scenario, ScenarioArgs: p.named, Cluster: cluster, Group: p.group, Seed: p.seed,
+		Iterations: p.iterations, Lanes: p.lanes, For: p.duration,
+		RunID: o.dir.id, Out: o.dir.path, History: records, HistoryPath: o.dir.join(historyFile),
+		Cleaner: clusters.CleanerSpec{Argv: p.argv, Logs: logs.cleaner}, CleanerName: p.cleaner, DryRun: p.dryRun,
+		BlameAny: p.blame == blameAny, KeepGoing: p.keepGoing,
+		CNI: string(p.variant), Commit: o.result.Commit, Versions: o.result.Versions, Observer: progress,
+	})
+	return result, nil, err
+}
+
+// storeScenario keeps the scenario beside its schedule, so that the run can be
+// repeated when the shipped scenario has changed or the file is gone.
+func storeScenario(d runDir, s harness.Scenario) error {
+	data, err := s.Encode()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(d.join(scenarioFile), data, 0o644); err != nil {
+		return fmt.Errorf("storing the scenario: %w", err)
+	}
+	return nil
+}
+
+// runLogs are the logs of one run.
+type runLogs struct {
+	cleaner, harness *os.File
+}
+
+// openLogs also sends what client-go says to a file: on the terminal it would
+// spoil the status line.
+func openLogs(d runDir) (*runLogs, error) {
+	var l runLogs
+	var err error
+	if l.cleaner, err = os.Create(d.join(logsDir, "cleaner.log")); err != nil {
+		return nil, fmt.Errorf("opening a log: %w", err)
+	}
+	if l.harness, err = os.Create(d.join(logsDir, "harness.log")); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening a log: %w", err), l.cleaner.Close())
+	}
+	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(l.harness))))
+	return &l, nil
+}
+
+func (l *runLogs) close() error {
+	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(io.Discard))))
+	return errors.Join(l.cleaner.Close(), l.harness.Close())
+}
+
+// display finds out what the output can do.
+func display(out io.Writer, budget time.Duration) reports.Display {
+	d := reports.Display{Budget: budget}
+	file, ok := out.(*os.File)
+	if !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
+		return d
+	}
+	d.Terminal = true
+	d.Color = os.Getenv("NO_COLOR") == ""
+	d.Width = func() int {
+		width, _, err := term.GetSize(int(file.Fd()))
+		if err != nil || width <= 0 {
+			return 80
+		}
+		return width
+	}
+	return d
+}

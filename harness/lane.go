@@ -1,0 +1,208 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/danm-chaos/danm-chaos/harness/check"
+	"github.com/danm-chaos/danm-chaos/harness/history"
+	"github.com/danm-chaos/danm-chaos/harness/schedule"
+	"github.com/danm-chaos/danm-chaos/harness/workload"
+)
+
+// teardownTimeout bounds the removal of a lane.
+const teardownTimeout = time.Minute
+
+// lane is one lane of a run: the built workload and what faults left in it.
+type lane struct {
+	run       *run
+	name      string
+	networks  []schedule.Network
+	built     *workload.Lane
+	planned   int  // generation in the schedule that is built
+	buildings int  // so far
+	broken    bool // to be rebuilt before the next iteration
+
+	last    int           // number of the last iteration
+	failed  string        // node that was failed last and is without power
+	victims []*corev1.Pod // of the last force delete
+}
+
+func (r *run) runLane(ctx context.Context, index int) error {
+	planned := r.schedule.Lanes[index]
+	l := &lane{run: r, name: planned.Name, networks: planned.Networks}
+	for _, it := range r.schedule.OfLane(index) {
+		if !r.mayBegin(it) {
+			break
+		}
+		if err := l.prepare(ctx, it); err != nil {
+			return err
+		}
+		result, err := l.iterate(ctx, it)
+		if err != nil {
+			return err
+		}
+		r.finish(result)
+	}
+	err := l.end(ctx)
+	r.lanePhase(l.name, "done")
+	return err
+}
+
+// prepare builds the lane if the iteration needs another one.
+func (l *lane) prepare(ctx context.Context, it schedule.Iteration) error {
+	if l.built != nil && !l.broken && l.planned == it.Generation {
+		return nil
+	}
+	l.run.lanePhase(l.name, "building")
+	if err := l.teardown(ctx); err != nil {
+		return err
+	}
+	l.buildings++
+	s := l.run.config.Scenario
+	spec := workload.Spec{
+		Name: l.name, Generation: l.buildings, Network: l.networks[it.Generation],
+		Replicas: s.Replicas, Nodes: s.NodesPerLane, SpareNodes: s.SpareNodes, Interfaces: s.Interfaces,
+		GracePeriod: s.TerminationGracePeriodSeconds, ReadyTimeout: s.Budgets.Recreate.Duration,
+	}
+	announcement := workload.Announce(l.run.access, spec)
+	l.run.config.History.Record(history.Record{Lane: &announcement})
+	built, err := workload.Build(ctx, l.run.access, spec)
+	l.built, l.broken, l.planned, l.failed, l.victims = built, false, it.Generation, "", nil
+	return err
+}
+
+func (l *lane) teardown(ctx context.Context) error {
+	if l.built == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, teardownTimeout)
+	defer cancel()
+	err := l.built.Teardown(ctx)
+	l.built = nil
+	return err
+}
+
+// iterate plays the steps, settles, and takes the snapshot.
+func (l *lane) iterate(ctx context.Context, it schedule.Iteration) (Iteration, error) {
+	began := time.Now()
+	before := l.uids()
+	l.last = it.Number
+	p := &pass{lane: l, plan: it, result: Iteration{Number: it.Number, Lane: l.name, Network: l.networks[it.Generation].String(), Faults: []string{}}}
+	if err := p.play(ctx); err != nil {
+		return Iteration{}, err
+	}
+	budget := l.run.config.Scenario.Budgets.Settle.Duration
+	if p.unsettled {
+		budget = 0 // it was waited for already
+	}
+	l.run.lanePhase(l.name, "settling")
+	snapshot, agreement, err := l.settle(ctx, budget)
+	if err != nil {
+		return Iteration{}, err
+	}
+	l.run.config.History.Record(history.Record{Snapshot: &snapshot})
+	l.broken = !snapshot.Settled || p.result.Note != ""
+	result := p.result
+	result.summarise(snapshot, agreement)
+	result.Moved = countNew(snapshot, before)
+	result.Took = time.Since(began)
+	return result, nil
+}
+
+// summarise takes the three counts and the verdict of a snapshot.
+func (it *Iteration) summarise(s history.Snapshot, a agreement) {
+	it.Pods, it.Endpoints, it.Bits = len(s.Pods), len(s.Endpoints), len(s.Bits)
+	for _, p := range s.Pods {
+		it.Expected += p.Interfaces
+	}
+	it.Settled = s.Took
+	if it.Note == "" {
+		it.Note = s.Pending
+	}
+	it.Verdict = a.verdict()
+	if it.Verdict == check.Valid && it.Note != "" {
+		it.Verdict = check.Unknown
+	}
+}
+
+func (l *lane) uids() map[types.UID]bool {
+	uids := map[types.UID]bool{}
+	for _, pod := range l.built.Pods() {
+		uids[pod.UID] = true
+	}
+	return uids
+}
+
+func countNew(s history.Snapshot, before map[types.UID]bool) int {
+	n := 0
+	for _, p := range s.Pods {
+		if !before[types.UID(p.UID)] {
+			n++
+		}
+	}
+	return n
+}
+
+// end looks at the lane once more after its last iteration, when late writes
+// of that have had time to come, and removes it if the cluster stays.
+func (l *lane) end(ctx context.Context) error {
+	if l.built == nil {
+		return nil
+	}
+	if !l.broken {
+		snapshot, _, err := l.settle(ctx, l.run.config.Scenario.Budgets.Settle.Duration)
+		if err != nil {
+			return err
+		}
+		l.run.config.History.Record(history.Record{Snapshot: &snapshot})
+	}
+	if !l.run.config.Teardown {
+		return nil
+	}
+	return l.teardown(ctx)
+}
+
+// settlePoll is how often a lane that settles is read.
+const settlePoll = 200 * time.Millisecond
+
+// settle reads the lane live until everything agrees or the budget is spent.
+// It reads at least once. A lane that cannot be read is not settled; whether
+// that is the harness's trouble shows when it goes on.
+func (l *lane) settle(ctx context.Context, budget time.Duration) (history.Snapshot, agreement, error) {
+	began := time.Now()
+	ticker := time.NewTicker(settlePoll)
+	defer ticker.Stop()
+	for {
+		snapshot, err := l.built.Snapshot(ctx)
+		if ctx.Err() != nil {
+			return history.Snapshot{}, agreement{}, ctx.Err()
+		}
+		a := l.judge(snapshot, err)
+		snapshot.Iteration, snapshot.Took = l.last, time.Since(began)
+		snapshot.Settled, snapshot.Pending = a.hasAll(), a.pending()
+		if snapshot.Settled || time.Since(began) >= budget {
+			return snapshot, a, nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return history.Snapshot{}, agreement{}, ctx.Err()
+		}
+	}
+}
+
+func (l *lane) judge(s history.Snapshot, err error) agreement {
+	if err != nil {
+		return agreement{Workload: fmt.Sprintf("cannot be read: %v", err)}
+	}
+	a := agree(s, l.run.config.Scenario.Replicas)
+	if l.run.config.DryRun {
+		a.Sets = "" // nobody was there to release anything
+	}
+	return a
+}
