@@ -252,20 +252,36 @@ func (p *Progress) colored(line string, v check.Verdict) string {
 // Line is one finished iteration in one line: where, what was done, the three
 // counts that must agree, and the outcome.
 func Line(it harness.Iteration) string {
-	faults := strings.Join(it.Faults, "+")
-	if faults == "" {
-		faults = "no fault"
-	}
 	text := fmt.Sprintf("iteration %d %s %s %s: %d %s moved  pods=%d eps=%d bits=%d", it.Number, it.Lane, it.Network,
-		faults, it.Moved, plural(it.Moved, "pod"), it.Pods, it.Endpoints, it.Bits)
-	if it.Expected != it.Endpoints || it.Expected != it.Bits {
-		text += fmt.Sprintf(" expected=%d", it.Expected)
+		verbs(it.Faults), it.Moved, plural(it.Moved, "pod"), it.Pods, it.Endpoints, it.Bits)
+	if bits := expectedBits(it); it.Endpoints != it.Expected || it.Bits != bits {
+		text += fmt.Sprintf(" expected eps=%d bits=%d", it.Expected, bits)
 	}
 	text += fmt.Sprintf("  %s  %s", verdictWord(it.Verdict), rounded(it.Took))
 	if it.Note != "" {
 		text += "  " + it.Note
 	}
 	return text
+}
+
+// expectedBits is one for each endpoint and family of the network.
+func expectedBits(it harness.Iteration) int {
+	return it.Expected * (1 + strings.Count(it.Network, "+"))
+}
+
+// verbs leaves out what the faults hit, which run.json tells.
+func verbs(faults []string) string {
+	var out []string
+	for _, f := range faults {
+		verb, _, _ := strings.Cut(f, " ")
+		if !slices.Contains(out, verb) {
+			out = append(out, verb)
+		}
+	}
+	if len(out) == 0 {
+		return "no fault"
+	}
+	return strings.Join(out, "+")
 }
 
 func verdictWord(v check.Verdict) string {

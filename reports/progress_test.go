@@ -74,8 +74,14 @@ func TestLineTellsWhatWasExpectedOnlyWhenCountsDiffer(t *testing.T) {
 	if got, want := Line(it), "iteration 17 lane-3 DanmNet v4 fail-node: 2 pods moved  pods=5 eps=5 bits=5  ok  8.1s"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+	it.Network, it.Bits = "DanmNet v4+v6", 10
+	if got, want := Line(it), "iteration 17 lane-3 DanmNet v4+v6 fail-node: 2 pods moved  pods=5 eps=5 bits=10  ok  8.1s"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	it.Network = "DanmNet v4"
 	it.Bits, it.Verdict, it.Moved = 4, check.Unknown, 1
-	if got, want := Line(it), "iteration 17 lane-3 DanmNet v4 fail-node: 1 pod moved  pods=5 eps=5 bits=4 expected=5  unknown  8.1s"; got != want {
+	it.Faults = append(it.Faults, "force-delete a/ss-0", "force-delete a/ss-1")
+	if got, want := Line(it), "iteration 17 lane-3 DanmNet v4 fail-node+force-delete: 1 pod moved  pods=5 eps=5 bits=4 expected eps=5 bits=5  unknown  8.1s"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

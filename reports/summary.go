@@ -14,7 +14,7 @@ import (
 
 // Bounds of what a terminal should be asked to show; the files hold all.
 const (
-	violationsShown = 10
+	violationsShown = 3
 	findingsShown   = 5
 	unknownsShown   = 10
 )
@@ -71,10 +71,14 @@ func secondsToDuration(s float64) time.Duration { return time.Duration(s * float
 
 // rounded drops the digits that nobody reads.
 func rounded(d time.Duration) time.Duration {
-	if d < time.Minute {
+	switch {
+	case d < time.Second:
+		return d.Round(10 * time.Millisecond)
+	case d < time.Minute:
 		return d.Round(100 * time.Millisecond)
+	default:
+		return d.Round(time.Second)
 	}
-	return d.Round(time.Second)
 }
 
 func faultCounts(planned, fired map[string]int) string {
@@ -203,8 +207,9 @@ func block(v check.Violation) []string {
 	return out
 }
 
+// place leaves out the iteration where the step names it already.
 func place(v check.Violation) string {
-	if v.Iteration == 0 {
+	if v.Iteration == 0 || strings.HasPrefix(v.Step, "iteration ") {
 		return v.Lane
 	}
 	return strings.TrimSpace(fmt.Sprintf("%s iteration %d", v.Lane, v.Iteration))

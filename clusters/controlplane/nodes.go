@@ -65,7 +65,8 @@ func (c *Cluster) RemoveNode(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("removing node: %w", err)
 	}
-	node.Stop()
+	// Not Stop: whatever still runs there is lost, and the history must say so.
+	node.Fail()
 	config, err := c.RESTConfig(clusters.UserHarness)
 	if err != nil {
 		return err

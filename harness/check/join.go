@@ -24,7 +24,19 @@ type requests struct {
 	deletesOf   map[string]*request    // by UID
 	deletes     map[string][]*request  // by resource, namespace, name
 	collections map[string][]*request  // by resource, namespace
+	unresolved  map[string][]*request  // by resource, namespace, name: may have taken effect or not
 	podDeletes  map[string]time.Time   // by UID: the first attempt
+}
+
+// lateCommitMax is how long after its unresolved answer a request may still
+// take effect: the API server gives up on its store no later.
+const lateCommitMax = time.Minute
+
+// isUnresolved tells whether the answer leaves open if the request took effect:
+// none, one that the client did not wait for, or a timeout.
+func isUnresolved(a *history.Audit) bool {
+	const clientClosedRequest = 499
+	return !a.DryRun && (a.Code == 0 || a.Code == clientClosedRequest || a.Code >= 500)
 }
 
 func isSuccess(a *history.Audit) bool { return a.Code >= 200 && a.Code < 300 && !a.DryRun }
@@ -33,7 +45,7 @@ func indexRequests(records []history.Record) *requests {
 	q := &requests{
 		writesOf: map[version][]*request{}, deletesOf: map[string]*request{},
 		deletes: map[string][]*request{}, collections: map[string][]*request{},
-		podDeletes: map[string]time.Time{},
+		unresolved: map[string][]*request{}, podDeletes: map[string]time.Time{},
 	}
 	for i := range records {
 		if a := records[i].Audit; a != nil {
@@ -41,7 +53,7 @@ func indexRequests(records []history.Record) *requests {
 		}
 	}
 	byBegin := func(a, b *request) int { return a.Begin.Compare(b.Begin) }
-	for _, index := range []map[string][]*request{q.deletes, q.collections} {
+	for _, index := range []map[string][]*request{q.deletes, q.collections, q.unresolved} {
 		for _, list := range index {
 			slices.SortStableFunc(list, byBegin)
 		}
@@ -54,6 +66,10 @@ func indexRequests(records []history.Record) *requests {
 
 func (q *requests) add(r *request) {
 	q.all = append(q.all, r)
+	if isUnresolved(r.Audit) {
+		key := objectKey(r.Resource, r.Namespace, r.Name)
+		q.unresolved[key] = append(q.unresolved[key], r)
+	}
 	if !isSuccess(r.Audit) {
 		return
 	}
@@ -86,11 +102,11 @@ func (j *judge) join(q *requests, writes []*write) {
 			w.audit, r.used = r.Audit, true
 		}
 	}
-	placeInTime(writes)
-	for _, w := range writes {
-		if w.audit == nil && w.Type == history.Deleted && isDanm(w.Resource) {
-			if r := q.likely(w); r != nil {
-				w.audit, r.used = r.Audit, true
+	for _, guess := range []func(*write) *history.Audit{q.likely, q.perhaps} {
+		placeInTime(writes)
+		for _, w := range writes {
+			if w.audit == nil && isDanm(w.Resource) {
+				w.audit = guess(w)
 			}
 		}
 	}
@@ -121,18 +137,59 @@ func (q *requests) exact(w *write) *request {
 
 // likely returns the request that deleted the object by name, or with all
 // others of its namespace.
-func (q *requests) likely(w *write) *request {
+func (q *requests) likely(w *write) *history.Audit {
+	if w.Type != history.Deleted {
+		return nil
+	}
 	for _, r := range q.deletes[w.key()] {
 		if !r.used && (r.UID == "" || r.UID == w.UID) && couldCommit(r, w) {
-			return r
+			r.used = true
+			return r.Audit
 		}
 	}
 	for _, r := range q.collections[objectKey(w.Resource, w.Namespace, "")] {
 		if couldCommit(r, w) {
-			return r
+			return r.Audit
 		}
 	}
 	return nil
+}
+
+// perhaps returns the request that made a write although its answer does not
+// say so, as happens when the client dies while it waits. If more than one
+// user may have been it, nobody is named. The answer's time bounds nothing.
+func (q *requests) perhaps(w *write) *history.Audit {
+	var found *request
+	for _, r := range q.unresolved[w.key()] {
+		lateEnd := orForever(r.End).Add(lateCommitMax)
+		if r.used || !canMake(r.Verb, w.Type) || r.Begin.After(w.latest) || lateEnd.Before(w.earliest) {
+			continue
+		}
+		if found != nil && found.User != r.User {
+			return nil
+		}
+		if found == nil {
+			found = r
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	found.used = true
+	open := *found.Audit
+	open.End = time.Time{}
+	return &open
+}
+
+func canMake(verb string, t history.WriteType) bool {
+	switch verb {
+	case "create":
+		return t == history.Added
+	case "delete":
+		return t == history.Deleted
+	default:
+		return verb == "update" && t == history.Modified || verb == "patch" && t != history.Deleted
+	}
 }
 
 func couldCommit(r *request, w *write) bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
@@ -147,12 +148,17 @@ func (a *address) findOutages() []outage {
 // before returns the last transition to the wanted value before a place in
 // the replay, and nil if there is none.
 func (a *address) before(place int, set bool) *change {
-	for i := len(a.changes) - 1; i >= 0; i-- {
-		if c := &a.changes[i]; c.set == set && c.place < place {
+	for i := a.firstFrom(place) - 1; i >= 0; i-- {
+		if c := &a.changes[i]; c.set == set {
 			return c
 		}
 	}
 	return nil
+}
+
+// firstFrom returns the index of the first transition at a place or after it.
+func (a *address) firstFrom(place int) int {
+	return sort.Search(len(a.changes), func(i int) bool { return a.changes[i].place >= place })
 }
 
 // replay applies all writes in order.

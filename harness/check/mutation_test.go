@@ -201,10 +201,29 @@ func flipped(t *testing.T, object json.RawMessage, index int) (json.RawMessage, 
 
 func BenchmarkCheck(b *testing.B) {
 	const perIteration = 45
-	h := tellShutdowns(b, 100_000/perIteration, &acts{})
-	b.ReportMetric(float64(len(h.records)), "records")
+	benchmark(b, tellShutdowns(b, 100_000/perIteration, &acts{}), Valid)
+}
+
+// BenchmarkCheckOfBrokenHistory has two violations for each of many owners of
+// one address, which is what a scan over the history of a bit would feel.
+func BenchmarkCheckOfBrokenHistory(b *testing.B) {
+	h := tell1(b)
+	for range 100_000 / 18 {
+		h.nextIteration()
+		e := h.add("n1", "p", a15)
+		h.clear(cleaner, a15)
+		h.set(cleaner, a15)
+		h.deletePod("p")
+		h.release(e)
+	}
+	h.add("n1", "p", a15)
+	h.read()
+	benchmark(b, h, Invalid)
+}
+
+func benchmark(b *testing.B, h *teller, want Verdict) {
 	for b.Loop() {
-		if r := Check(h.records, Options{}); r.Verdict != Valid {
+		if r := Check(h.records, Options{}); r.Verdict != want {
 			b.Fatal(r.Verdict)
 		}
 	}

@@ -51,9 +51,11 @@ func (j *judge) bitScenes(e *endpoint, addr netip.Addr) []scene {
 		from = set.place
 	}
 	var scenes []scene
-	for _, c := range a.changes {
-		if c.place < from || len(scenes) == storyChangesMax {
-			continue
+	changes := a.changes[a.firstFrom(from):]
+	for i, c := range changes {
+		if i == storyChangesMax {
+			scenes = append(scenes, scene{c.latest, fmt.Sprintf("%s changed %d more times", addr, len(changes)-i)})
+			break
 		}
 		verb := "cleared"
 		if c.set {

@@ -242,6 +242,36 @@ func TestJoinPrefersTheWriterOverWhoChangedNothing(t *testing.T) {
 	wantSummary(t, Check(h.records, Options{}), summary{Verdict: Invalid, Violations: []string{"I1 LiveAttachment cleaner 10.10.10.15"}})
 }
 
+// TestJoinOfUnresolvedRequests: a client that dies while it waits leaves a
+// request whose answer does not tell what became of it.
+func TestJoinOfUnresolvedRequests(t *testing.T) {
+	// tell lets the cleaner clear a live bit by a request that was answered
+	// with that code, besides others.
+	tell := func(code int, others ...history.Audit) Report {
+		h := tell1(t)
+		h.add("n1", "p", a15)
+		h.clear(cleaner, a15)
+		a := h.records[len(h.records)-1].Audit
+		a.Code, a.RV, a.UID = code, 0, ""
+		a.End = a.Begin // the commit came after the answer
+		for _, o := range others {
+			o.Resource, o.Namespace, o.Name, o.Begin, o.End = a.Resource, a.Namespace, a.Name, a.Begin, a.End
+			h.put(history.Record{Audit: &o})
+		}
+		h.set(cleaner, a15)
+		h.read()
+		return Check(h.records, Options{})
+	}
+	blamed := summary{Verdict: Invalid, Violations: []string{"I1 LiveAttachment cleaner 10.10.10.15"}}
+	for _, code := range []int{0, 499, 504} {
+		wantSummary(t, tell(code), blamed)
+	}
+	wantSummary(t, tell(504, history.Audit{User: node1, Verb: "update", Code: 409}), blamed)
+	wantSummary(t, tell(504, history.Audit{User: node1, Verb: "delete", Code: 504}), blamed)
+	wantUnknown(t, tell(504, history.Audit{User: node1, Verb: "update", Code: 504}), "nobody is known to have made rv")
+	wantUnknown(t, tell(409), "nobody is known to have made rv")
+}
+
 // TestPlaceInTime: what is known of a write's neighbours bounds it too.
 func TestPlaceInTime(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }

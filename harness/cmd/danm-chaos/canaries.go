@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -137,8 +140,8 @@ func (a *app) canaryCommand() *cobra.Command {
 			}
 			log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(a.stderr)))
 			klog.SetLogger(log)
-			ctx, signals := catchInterrupts(c.Context(), a.stderr)
-			defer signals.release()
+			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
 			return canary.Run(ctx, args[0], canary.Config{REST: config, Group: g, Logger: log})
 		},
 	}
