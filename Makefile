@@ -24,7 +24,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/danm-chaos and bin/danm-cleaner
-	CGO_ENABLED=0 go build -trimpath -o bin/ ./cleaner/cmd/danm-cleaner ./harness/cmd/danm-chaos
+	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -o bin/ ./cleaner/cmd/danm-cleaner ./harness/cmd/danm-chaos
 
 chaos: build ## shut nodes down under the cleaner, ITERATIONS times (300)
 	@$(RUN)

@@ -42,10 +42,6 @@ func isGone(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// hasChanged tells whether a conditional write failed because the object is no
-// longer what was read. A failed "test" of a JSON patch comes back as Invalid.
-func hasChanged(err error) bool { return apierrors.IsConflict(err) || apierrors.IsInvalid(err) }
-
 func isCompleted(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

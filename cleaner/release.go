@@ -49,7 +49,7 @@ func (c *controller) deleteOrphan(ctx context.Context, ep *danm.Endpoint, networ
 	st := c.state.get(ep.UID)
 	err := c.deleteEndpoint(ctx, ep)
 	switch {
-	case isGone(err), hasChanged(err):
+	case isGone(err), danm.IsChanged(err):
 		// Somebody else acted. Nothing is ours to release; if the endpoint is
 		// still there, its event brings it back.
 		c.metrics.conflicts.WithLabelValues("endpoint").Inc()
@@ -146,7 +146,7 @@ func (c *controller) patchAlloc(ctx context.Context, read *danm.Network, changes
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	_, err := c.danm.PatchAlloc(ctx, read, changes)
-	if hasChanged(err) {
+	if danm.IsChanged(err) {
 		c.metrics.conflicts.WithLabelValues("network").Inc()
 	}
 	if err != nil {

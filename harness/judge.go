@@ -37,7 +37,7 @@ func (r *run) judge(cause error) error {
 	r.addConditions(cause)
 	r.spreadVerdicts()
 	if first := r.firstInvalid(); first > 0 {
-		r.result.Reproduce = reproduce(r.config, first)
+		r.result.Reproduce = reproduce(r.config, wholeRounds(first, r.config))
 	}
 	return nil
 }
@@ -119,6 +119,13 @@ func (r *run) spreadVerdicts() {
 			}
 		}
 	}
+}
+
+// wholeRounds returns how many iterations show iteration n again. All lanes
+// take part up to it, because what they ask of the cleaner meanwhile belongs
+// to what happened.
+func wholeRounds(n int, c Config) int {
+	return min((n+c.Lanes-1)/c.Lanes*c.Lanes, c.Iterations)
 }
 
 // reproduce returns the command line that does the same again, with as few

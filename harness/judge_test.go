@@ -2,13 +2,16 @@ package harness
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/harness/check"
+	"github.com/danm-chaos/danm-chaos/harness/schedule"
 )
 
 // namedCluster is a cluster of which only the name is asked.
@@ -88,6 +91,23 @@ func TestARunThatDidNotDoAllItPlannedIsNotValid(t *testing.T) {
 	}
 }
 
+// TestATimeLimitPlansWhatWasBegun: what there was no time for is not missing.
+func TestATimeLimitPlansWhatWasBegun(t *testing.T) {
+	r := finished()
+	r.config = Config{ScenarioArgs: "s", Cluster: namedCluster{}, Group: danm.GroupDanmIO, For: time.Minute, Lanes: 2}
+	r.result.Planned = 120
+	fault := schedule.Step{Do: schedule.FailNode, Fault: true}
+	r.begun = []schedule.Iteration{{Number: 2, Steps: []schedule.Step{fault}}, {Number: 1, Steps: []schedule.Step{fault}}}
+	r.planned()
+	r.addConditions(nil)
+	if r.result.Verdict != check.Valid || r.result.Planned != 2 {
+		t.Errorf("%s, planned %d: %v", r.result.Verdict, r.result.Planned, r.result.Unknowns)
+	}
+	if !strings.HasSuffix(r.result.Reproduce, "--iterations 2") {
+		t.Errorf("reproduce: %s", r.result.Reproduce)
+	}
+}
+
 func TestAWriteThatBrokeSomethingMarksItsIteration(t *testing.T) {
 	r := finished()
 	r.result.Violations = []check.Violation{{Lane: "lane-0", Iteration: 1, Message: "m"}}
@@ -100,6 +120,15 @@ func TestAWriteThatBrokeSomethingMarksItsIteration(t *testing.T) {
 	}
 	if got := r.firstInvalid(); got != 1 {
 		t.Errorf("first invalid iteration is %d", got)
+	}
+}
+
+func TestAllLanesTakePartInReproducing(t *testing.T) {
+	c := Config{Lanes: 4, Iterations: 10}
+	for n, want := range map[int]int{1: 4, 4: 4, 5: 8, 9: 10} {
+		if got := wholeRounds(n, c); got != want {
+			t.Errorf("iteration %d: %d iterations, want %d", n, got, want)
+		}
 	}
 }
 

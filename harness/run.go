@@ -139,18 +139,20 @@ func (r *run) play(ctx context.Context) error {
 	var followers errgroup.Group
 	var sampling errgroup.Group
 	sampling.Go(func() error { r.sampleMemory(collecting); return nil })
-	collectors, err := r.collect(collecting, &followers)
+	laneCtx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	collectors, err := r.collect(collecting, &followers, abort)
 	if err != nil {
 		return err
 	}
-	cause, err := r.runLanes(ctx)
+	cause, err := r.runLanes(laneCtx)
 	r.runPhase("completing the history")
 	if err == nil {
 		r.complete(context.WithoutCancel(ctx), collectors)
 	}
 	stopCollecting()
-	if followed := errors.Join(followers.Wait(), sampling.Wait()); err == nil {
-		err = followed
+	if followed := errors.Join(followers.Wait(), sampling.Wait()); followed != nil {
+		cause, err = nil, followed // lanes that were stopped for it were not interrupted
 	}
 	r.runPhase("checking")
 	if judged := r.judge(cause); err == nil {
@@ -159,8 +161,9 @@ func (r *run) play(ctx context.Context) error {
 	return err
 }
 
-// collect starts a collector for each resource.
-func (r *run) collect(ctx context.Context, followers *errgroup.Group) ([]*collector, error) {
+// collect starts a collector for each resource. One that cannot go on ends the
+// run: nothing could be judged without it.
+func (r *run) collect(ctx context.Context, followers *errgroup.Group, abort context.CancelCauseFunc) ([]*collector, error) {
 	var collectors []*collector
 	for _, s := range r.sources() {
 		c := newCollector(s, r.config.History, r.view)
@@ -169,7 +172,13 @@ func (r *run) collect(ctx context.Context, followers *errgroup.Group) ([]*collec
 			return nil, err
 		}
 		collectors = append(collectors, c)
-		followers.Go(func() error { return c.follow(ctx, version) })
+		followers.Go(func() error {
+			err := c.follow(ctx, version)
+			if err != nil {
+				abort(err)
+			}
+			return err
+		})
 	}
 	return collectors, nil
 }

@@ -120,7 +120,7 @@ func (p *Progress) RunPhase(phase string) {
 func (p *Progress) LanePhase(lane, phase string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lanes[lane] = phase
+	p.lanes[lane], p.phase = phase, "" // once lanes work, they are what goes on
 	if p.display.Terminal {
 		p.write("")
 	}

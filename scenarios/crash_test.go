@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -32,7 +33,7 @@ var _ = Describe("a cleaner that is killed between endpoint and bit", Label("cra
 		world := newOrphanWorld(ctx, "crash")
 
 		By("killing the first cleaner at the answer to its DELETE")
-		proxy := newKillingProxy(cleanerConfig())
+		proxy := newKillingProxy(cleanerConfig(), world.namespace)
 		DeferCleanup(proxy.Close)
 		victim := exec.Command(cleanerBinary, "run", "--kubeconfig", proxy.kubeconfig,
 			"--release-quarantine", "500ms", "--orphan-quarantine", "1h",
@@ -53,28 +54,30 @@ var _ = Describe("a cleaner that is killed between endpoint and bit", Label("cra
 })
 
 // killingProxy stands between the cleaner and the API server and kills the
-// cleaner when an endpoint has been deleted, before the answer arrives.
+// cleaner when the endpoint of one namespace has been deleted, before the
+// answer arrives.
 type killingProxy struct {
+	kill sync.Once
 	*httptest.Server
 	kubeconfig string
 	process    chan *os.Process
 }
 
-func newKillingProxy(config *rest.Config) *killingProxy {
+func newKillingProxy(config *rest.Config, namespace string) *killingProxy {
 	target, err := url.Parse(config.Host)
 	Expect(err).NotTo(HaveOccurred())
 	transport, err := rest.TransportFor(config)
 	Expect(err).NotTo(HaveOccurred())
+	ofEndpoint := "/namespaces/" + namespace + "/" + danm.EndpointResource + "/"
 	p := &killingProxy{process: make(chan *os.Process, 1)}
 	reverse := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     transport,
 		FlushInterval: -1, // watches must not be buffered
 		ModifyResponse: func(r *http.Response) error {
-			isDelete := r.Request.Method == http.MethodDelete && strings.Contains(r.Request.URL.Path, danm.EndpointResource)
+			isDelete := r.Request.Method == http.MethodDelete && strings.Contains(r.Request.URL.Path, ofEndpoint)
 			if isDelete && r.StatusCode == http.StatusOK {
-				process := <-p.process
-				return process.Kill()
+				p.kill.Do(func() { err := (<-p.process).Kill(); Expect(err).NotTo(HaveOccurred()) })
 			}
 			return nil
 		},

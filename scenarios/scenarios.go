@@ -3,6 +3,7 @@ package scenarios
 import (
 	"embed"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/danm-chaos/danm-chaos/harness"
@@ -21,6 +22,7 @@ func All() []harness.Scenario {
 	for _, entry := range entries {
 		all = append(all, mustRead(entry.Name()))
 	}
+	slices.SortFunc(all, func(a, b harness.Scenario) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 

@@ -4,12 +4,13 @@ import (
 	"context"
 	"net/netip"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/onsi/gomega/gexec"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
@@ -24,6 +25,7 @@ const group = danm.GroupDanmK8sIO
 var (
 	cluster       *controlplane.Cluster
 	cleanerBinary string
+	chaosBinary   string
 )
 
 func TestScenarios(t *testing.T) {
@@ -35,10 +37,8 @@ func TestScenarios(t *testing.T) {
 }
 
 var _ = BeforeSuite(func(ctx SpecContext) {
+	cleanerBinary, chaosBinary = buildPrograms(GinkgoT().TempDir())
 	var err error
-	cleanerBinary, err = gexec.Build("github.com/danm-chaos/danm-chaos/cleaner/cmd/danm-cleaner")
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(gexec.CleanupBuildArtifacts)
 	cluster, err = controlplane.Start(context.WithoutCancel(ctx), controlplane.Options{
 		RunID: "suite", Group: group, Variant: danmcni.Danm43, Seed: uint64(GinkgoRandomSeed()), Progress: os.Stderr,
 	})
@@ -47,3 +47,13 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 }, NodeTimeout(20*time.Minute))
 
 func mustAddr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// buildPrograms builds the cleaner and the harness side by side, as the
+// harness expects them.
+func buildPrograms(folder string) (cleaner, chaos string) {
+	GinkgoHelper()
+	build := exec.Command("go", "build", "-o", folder, "../cleaner/cmd/danm-cleaner", "../harness/cmd/danm-chaos")
+	output, err := build.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(output))
+	return filepath.Join(folder, "danm-cleaner"), filepath.Join(folder, "danm-chaos")
+}

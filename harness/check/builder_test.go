@@ -48,8 +48,10 @@ type teller struct {
 
 	// What the next write looks like: its request's time, if not the usual.
 	begin, end time.Time
-	silent     bool // no watch event for the next write
-	unaudited  bool // no audit record for the next write
+	before     func() // what happens right before the next snapshot is taken
+	during     func() // what happens before it is recorded
+	silent     bool   // no watch event for the next write
+	unaudited  bool   // no audit record for the next write
 }
 
 // told is an endpoint as the teller knows it.
@@ -64,7 +66,7 @@ type shape struct {
 	replicas int
 }
 
-func tell1(t testing.TB) *teller { return tellOf(t, shape{danm.DanmNet, true, false, 1}) }
+func tellOne(t testing.TB) *teller { return tellOf(t, shape{danm.DanmNet, true, false, 1}) }
 
 func tellOf(t testing.TB, s shape) *teller {
 	h := &teller{
@@ -168,7 +170,7 @@ func (h *teller) commit(user, verb string, w history.Write) {
 }
 
 func (h *teller) raw(object map[string]any, name, uid string) json.RawMessage {
-	object["metadata"] = map[string]any{"name": name, "uid": uid, "resourceVersion": fmt.Sprint(h.rv + 1)}
+	object["metadata"] = map[string]any{"name": name, "uid": uid, "resourceVersion": fmt.Sprint(h.rv + 1), "generation": h.rv}
 	data, err := json.Marshal(object)
 	if err != nil {
 		h.t.Fatal(err)
@@ -307,9 +309,17 @@ func (h *teller) deleteEndpoint(user string, e *told) {
 
 func sandbox(e *told) string { return "sandbox-" + e.Name }
 
+// attached tells that ADD succeeded, and lets somebody write something that
+// concerns nobody: the next write is what shows how late it must be.
 func (h *teller) attached(node string, e *told) {
 	h.attachment(history.Attached, node, e)
 	h.pass(tick)
+	h.unrelated()
+}
+
+func (h *teller) unrelated() {
+	h.options()["vxlan"] = h.rv
+	h.writeNetwork(harness, history.Modified)
 }
 
 func (h *teller) attachment(event history.AttachmentEvent, node string, e *told) {
@@ -376,6 +386,9 @@ func (h *teller) nextIteration() { h.iteration++; h.step = 0 }
 // read appends what a live read returns now, changed by the given functions.
 func (h *teller) read(falsify ...func(*history.Snapshot)) {
 	h.op(history.Invoke, "settle", "", false)
+	if h.before != nil {
+		h.before()
+	}
 	s := &history.Snapshot{Lane: h.lane.Name, Generation: h.lane.Generation, Iteration: h.iteration, Settled: true}
 	for _, p := range h.pods {
 		s.Pods = append(s.Pods, *p)
@@ -395,6 +408,9 @@ func (h *teller) read(falsify ...func(*history.Snapshot)) {
 	}
 	for _, f := range falsify {
 		f(s)
+	}
+	if h.during != nil {
+		h.during()
 	}
 	h.pass(tick)
 	h.put(history.Record{Snapshot: s})

@@ -108,8 +108,5 @@ func (j *judge) enablingClear(key holding, first, second *endpoint) *change {
 	if clear == nil || firstSet != nil && clear.place <= firstSet.place {
 		return nil
 	}
-	if clear.claimant != "" && clear.claimant != first.uid && clear.place < first.created.place {
-		return nil
-	}
 	return clear
 }

@@ -63,12 +63,12 @@ func TestReportedIncidentIsInvalid(t *testing.T) {
 		Network: "DanmNet lane-0/test-net1", Address: "10.10.10.15", Writer: cleaner,
 		RV: cleared.RV, Record: cleared.Record, Step: "iteration 1 step 2 force-delete lane-0/ss-cinfo-0",
 		Evidence: []string{
-			fmt.Sprintf("08:54:02.850 pod lane-0/ss-cinfo-0 (uid %s) created, rv 119", victim.PodUID),
-			"08:54:02.950 10.10.10.15 set in DanmNet lane-0/test-net1 by system:node:n2, rv 120",
-			fmt.Sprintf("08:54:03.050 DanmEp lane-0/%s (uid %s) created for pod uid %s by system:node:n2, rv 121", victim.Name, victim.UID, victim.PodUID),
-			fmt.Sprintf("08:54:03.100 CNI ADD succeeded on n2 for ss-cinfo-0 (uid %s), sandbox %s, record 48", victim.PodUID, sandbox(victim)),
-			"08:54:03.450 10.10.10.15 cleared in DanmNet lane-0/test-net1 by danm-cleaner, rv 124",
-			fmt.Sprintf("08:54:03.550 DanmEp lane-0/%s (uid %s) deleted by danm-cleaner, rv 125", victim.Name, victim.UID),
+			fmt.Sprintf("08:54:03.350 pod lane-0/ss-cinfo-0 (uid %s) created, rv 124", victim.PodUID),
+			"08:54:03.450 10.10.10.15 set in DanmNet lane-0/test-net1 by system:node:n2, rv 125",
+			fmt.Sprintf("08:54:03.550 DanmEp lane-0/%s (uid %s) created for pod uid %s by system:node:n2, rv 126", victim.Name, victim.UID, victim.PodUID),
+			fmt.Sprintf("08:54:03.600 CNI ADD succeeded on n2 for ss-cinfo-0 (uid %s), sandbox %s, record 58", victim.PodUID, sandbox(victim)),
+			"08:54:04.050 10.10.10.15 cleared in DanmNet lane-0/test-net1 by danm-cleaner, rv 130",
+			fmt.Sprintf("08:54:04.150 DanmEp lane-0/%s (uid %s) deleted by danm-cleaner, rv 131", victim.Name, victim.UID),
 		},
 	}
 	if diff := cmp.Diff(want, cleared); diff != "" {

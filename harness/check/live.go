@@ -198,7 +198,7 @@ func (j *judge) endpointMissing(l *life, face *history.AttachedInterface, e *end
 		return j.at(v, l.start)
 	}
 	v.Blame = j.blame(o.from.user())
-	v.Message = fmt.Sprintf("%s deleted %s (rv %d) while %s was live on it", userOf(o.from), e, o.from.RV, l.who())
+	v.Message = fmt.Sprintf("%s deleted %s (rv %d) %s", userOf(o.from), e, o.from.RV, l.state(o.from))
 	return j.by(v, o.from)
 }
 
@@ -212,11 +212,16 @@ func (j *judge) bitMissing(l *life, e *endpoint, n *network, addr netip.Addr, o 
 		return j.at(v, l.start)
 	}
 	v.Blame = j.blame(o.from.user())
-	v.Message = fmt.Sprintf("%s cleared %s of %s (rv %d) while %s was live on it", userOf(o.from), addr, n.ref, o.from.RV, l.who())
-	if o.from.latest.Before(l.start) {
-		v.Message = fmt.Sprintf("%s cleared %s of %s (rv %d), which %s was about to go live on", userOf(o.from), addr, n.ref, o.from.RV, l.who())
-	}
+	v.Message = fmt.Sprintf("%s cleared %s of %s (rv %d) %s", userOf(o.from), addr, n.ref, o.from.RV, l.state(o.from))
 	return j.by(v, o.from)
+}
+
+// state ends a sentence about a write that broke the attachment.
+func (l *life) state(w *write) string {
+	if w.latest.Before(l.start) {
+		return fmt.Sprintf("while CNI ADD was bringing %s to life on it", l.who())
+	}
+	return fmt.Sprintf("while %s was live on it", l.who())
 }
 
 // isOlder tells whether the outage began before the endpoint existed and with

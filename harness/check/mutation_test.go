@@ -207,7 +207,7 @@ func BenchmarkCheck(b *testing.B) {
 // BenchmarkCheckOfBrokenHistory has two violations for each of many owners of
 // one address, which is what a scan over the history of a bit would feel.
 func BenchmarkCheckOfBrokenHistory(b *testing.B) {
-	h := tell1(b)
+	h := tellOne(b)
 	for range 100_000 / 18 {
 		h.nextIteration()
 		e := h.add("n1", "p", a15)

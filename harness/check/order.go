@@ -1,6 +1,7 @@
 package check
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strings"
@@ -90,7 +91,7 @@ func (j *judge) withoutRepeats(writes []*write) []*write {
 			kept = append(kept, w)
 			continue
 		}
-		if last := kept[len(kept)-1]; last.UID != w.UID || last.Type != w.Type {
+		if last := kept[len(kept)-1]; last.UID != w.UID || last.Type != w.Type || !bytes.Equal(last.Object, w.Object) {
 			j.unknownf(HistoryComplete, "revision %d is claimed by %s %s and %s %s", w.RV, last.Type, last.key(), w.Type, w.key())
 		}
 	}

@@ -2,6 +2,8 @@ package check
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,7 +118,7 @@ func TestUnknown(t *testing.T) {
 		}, nil, "lane-0 generation 2 was announced but never read"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := tell1(t)
+			h := tellOne(t)
 			h.nextIteration()
 			h.add("n1", "p", a15)
 			if c.tell != nil {
@@ -165,7 +167,7 @@ func TestLiveReadMustAgree(t *testing.T) {
 		"no address at all": func(s *history.Snapshot) { s.Bits[0].Address = "none" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := tell1(t)
+			h := tellOne(t)
 			h.add("n1", "p", a15)
 			h.read(falsify)
 			r := Check(h.records, Options{})
@@ -177,7 +179,7 @@ func TestLiveReadMustAgree(t *testing.T) {
 }
 
 func TestUnknownsAreCappedWithoutSilence(t *testing.T) {
-	h := tell1(t)
+	h := tellOne(t)
 	h.add("n1", "p", a15)
 	for range unknownsPerInvariantMax + 5 {
 		h.put(history.Record{Gap: &history.Gap{Source: "audit", Reason: "lost"}})
@@ -200,7 +202,7 @@ func TestInvalidWinsOverUnknown(t *testing.T) {
 // TestJoinByName: a deletion whose audit record carries no UID is matched by
 // name and time, each once.
 func TestJoinByName(t *testing.T) {
-	h := tell1(t)
+	h := tellOne(t)
 	h.pod("p", "n1")
 	for i, user := range []string{cleaner, node1, "admin"} {
 		e := h.endpoint(node1, "p", a15)
@@ -208,7 +210,9 @@ func TestJoinByName(t *testing.T) {
 		h.records = h.records[:len(h.records)-2]
 		e.Name, e.UID = "same", fmt.Sprint("uid-", i)
 		h.writeEndpoint(node1, history.Added, e)
+		h.begin, h.end = h.now, h.now.Add(time.Hour) // so that time alone does not tell
 		h.writeEndpoint(user, history.Deleted, e)
+		h.records[len(h.records)-2].Time = h.now
 		h.records[len(h.records)-1].Audit.UID = ""
 	}
 	j := newJudge(Options{})
@@ -229,7 +233,7 @@ func TestJoinByName(t *testing.T) {
 // TestJoinPrefersTheWriterOverWhoChangedNothing: an update without effect is
 // answered with the revision that it found.
 func TestJoinPrefersTheWriterOverWhoChangedNothing(t *testing.T) {
-	h := tell1(t)
+	h := tellOne(t)
 	h.add("n1", "p", a15)
 	h.clear(cleaner, a15)
 	write := h.records[len(h.records)-1]
@@ -248,7 +252,7 @@ func TestJoinOfUnresolvedRequests(t *testing.T) {
 	// tell lets the cleaner clear a live bit by a request that was answered
 	// with that code, besides others.
 	tell := func(code int, others ...history.Audit) Report {
-		h := tell1(t)
+		h := tellOne(t)
 		h.add("n1", "p", a15)
 		h.clear(cleaner, a15)
 		a := h.records[len(h.records)-1].Audit
@@ -270,6 +274,80 @@ func TestJoinOfUnresolvedRequests(t *testing.T) {
 	wantSummary(t, tell(504, history.Audit{User: node1, Verb: "delete", Code: 504}), blamed)
 	wantUnknown(t, tell(504, history.Audit{User: node1, Verb: "update", Code: 504}), "nobody is known to have made rv")
 	wantUnknown(t, tell(409), "nobody is known to have made rv")
+}
+
+// TestJoinNeedsTheWriter: whoever changed nothing, later, is not taken for the
+// writer whose own record is lost.
+func TestJoinNeedsTheWriter(t *testing.T) {
+	h := tellOne(t)
+	h.add("n1", "p", a15)
+	h.unaudited = true
+	h.set(cleaner, a16)
+	h.put(history.Record{Audit: &history.Audit{
+		User: node1, Verb: "update", Resource: "danmnets", Group: "danm.k8s.io", Namespace: "lane-0", Name: "test-net1",
+		UID: h.netUID, RV: h.rv, Code: 200, Begin: h.now, End: h.now,
+	}})
+	h.clear(node1, a16)
+	h.read()
+	wantUnknown(t, Check(h.records, Options{}), "nobody is known to have made rv")
+}
+
+// TestPodDeleteIsBoundedByItsRequest: with a request for the pod's deletion it
+// is known that ADD succeeded before.
+func TestPodDeleteIsBoundedByItsRequest(t *testing.T) {
+	h := tellOne(t)
+	uid := h.pod("p", "n1")
+	h.set(node1, a15)
+	e := h.endpoint(node1, "p", a15)
+	h.deleteEndpoint(cleaner, e)
+	h.attachment(history.Attached, "n1", e)
+	h.pass(tick)
+	begin := h.now
+	h.deletePod("p")
+	h.put(history.Record{Audit: &history.Audit{User: harness, Verb: "delete", Resource: "pods", UID: uid, Code: 200, Begin: begin, End: h.now}})
+	h.clear(cleaner, a15)
+	h.add("n1", "p", a15)
+	h.read()
+	wantSummary(t, Check(h.records, Options{}), summary{Verdict: Invalid, Violations: []string{"I1 LiveAttachment cleaner 10.10.10.15"}})
+}
+
+// TestLiveReadMayShowAnyStateOfItsTime: what is written while the snapshot is
+// taken may be in it or not.
+func TestLiveReadMayShowAnyStateOfItsTime(t *testing.T) {
+	h := tellOne(t)
+	e := h.add("n1", "p", a15)
+	move := func() {
+		h.del("n1", e)
+		e = h.add("n1", "p", a16)
+	}
+	h.before, h.during = move, nil
+	h.read()
+	h.before, h.during = nil, move
+	h.read()
+	h.before, h.during = nil, nil
+	h.read()
+	wantSummary(t, Check(h.records, Options{}), valid)
+}
+
+// TestLiveReadFromAnotherTime: a snapshot of what was gone long ago, or is yet
+// to come, does not agree with the history.
+func TestLiveReadFromAnotherTime(t *testing.T) {
+	h := tellOne(t)
+	past := h.add("n1", "p", a15)
+	h.del("n1", past)
+	h.add("n1", "p", a15)
+	h.read()
+	snapshot := h.records[len(h.records)-2].Snapshot
+	future := h.endpoint(harness, "p", a15)
+	h.deleteEndpoint(harness, future)
+	now := snapshot.Endpoints[0]
+	for name, wrong := range map[string]string{"past": past.UID, "future": future.UID} {
+		snapshot.Endpoints[0].UID, snapshot.Endpoints[0].PodUID = wrong, now.PodUID
+		r := Check(h.records, Options{})
+		if !slices.ContainsFunc(r.Unknowns, func(u string) bool { return strings.Contains(u, wrong+") was read but does not exist by then") }) {
+			t.Errorf("%s: unknowns are %q", name, r.Unknowns)
+		}
+	}
 }
 
 // TestPlaceInTime: what is known of a write's neighbours bounds it too.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"time"
 
@@ -225,7 +226,7 @@ func (l *Lane) removePods(ctx context.Context) error {
 		return fmt.Errorf("deleting StatefulSet: %w", err)
 	}
 	now := int64(0)
-	for node := range l.down {
+	for _, node := range slices.Sorted(maps.Keys(l.down)) {
 		for _, pod := range l.PodsOn(node) {
 			err := l.access.Core.CoreV1().Pods(l.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 				GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID}})

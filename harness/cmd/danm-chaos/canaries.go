@@ -134,9 +134,12 @@ func (a *app) canaryCommand() *cobra.Command {
 			if err != nil {
 				return usagef("--danm-api: %w", err)
 			}
+			if kubeconfig == "" {
+				return usagef("--kubeconfig is missing: name a kubeconfig")
+			}
 			config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-			if err != nil || kubeconfig == "" {
-				return usagef("--kubeconfig %q: cannot be read: name a kubeconfig", kubeconfig)
+			if err != nil {
+				return usagef("--kubeconfig %s: %w: name a kubeconfig", kubeconfig, pathReason(err))
 			}
 			log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(a.stderr)))
 			klog.SetLogger(log)
