@@ -17,7 +17,7 @@ RUN = bin/danm-chaos run $(SCENARIO) --cluster $(CLUSTER) --cleaner '$(CLEANER)'
 	$(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
 
 .DEFAULT_GOAL := help
-.PHONY: help build chaos canaries test lint fuzz verify image doctor clean
+.PHONY: help build programs chaos canaries test lint fuzz verify image doctor clean
 
 help: ## list the targets
 	@echo 'variables: SCENARIO CLUSTER CLEANER ITERATIONS SEED LANES OUT'
@@ -26,15 +26,18 @@ help: ## list the targets
 build: ## build bin/danm-chaos and bin/danm-cleaner
 	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -o bin/ ./cleaner/cmd/danm-cleaner ./harness/cmd/danm-chaos
 
+programs: build ## build etcd and Kubernetes' programs, once; they are kept in the user's cache
+	@bin/danm-chaos programs bin/kubernetes
+
 chaos: build ## shut nodes down under the cleaner, ITERATIONS times (300)
 	@$(RUN)
 
 canaries: build ## run the cleaners that are known to be wrong; each must be found
 	@bin/danm-chaos canaries --cluster $(CLUSTER) --out '$(OUT)'
 
-test: build ## run all tests, with the race detector where there is a C compiler
+test: programs ## run all tests, with the race detector where there is a C compiler
 	@$(if $(RACE),,echo 'no C compiler: testing without the race detector')
-	go test $(RACE) -timeout 20m ./...
+	KUBERNETES_BIN_DIR='$(CURDIR)/bin/kubernetes' go test $(RACE) -timeout 20m ./...
 
 lint: ## run go vet and staticcheck
 	go vet ./...

@@ -79,6 +79,13 @@ type CleanerProcess interface {
 	Kill(ctx context.Context) error
 }
 
+// FailureReporter is a cluster that notices when it breaks by itself.
+type FailureReporter interface {
+	// Failure is nil while the cluster works. Else it says which part of it
+	// ended, which is harness trouble and says nothing about the cleaner.
+	Failure() error
+}
+
 // ResourceUser is a cluster that knows its memory use.
 type ResourceUser interface {
 	// ResidentBytes returns the resident memory of all its processes together,

@@ -92,6 +92,9 @@ func (r *run) addConditions(cause error) {
 			r.unknown("iteration %d in %s moved no pod, so nothing was tried", it.Number, it.Lane)
 		}
 	}
+	if !r.config.DryRun && r.result.Checked[check.ClearOnce] == 0 {
+		r.unknown("the cleaner under test released no address in the whole run, so this says nothing about it")
+	}
 	if len(r.result.Unknowns) > 0 {
 		r.result.Verdict = check.Merge(r.result.Verdict, check.Unknown)
 	}

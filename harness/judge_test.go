@@ -55,6 +55,7 @@ func finished() *run {
 			{Number: 1, Lane: "lane-0", Moved: 2, Verdict: check.Valid},
 		},
 		FaultsPlanned: map[string]int{"fail-node": 2}, FaultsFired: map[string]int{"fail-node": 2},
+		Checked: map[check.Invariant]int{check.ClearOnce: 1},
 	}}
 }
 
@@ -70,6 +71,8 @@ func TestARunThatDidNotDoAllItPlannedIsNotValid(t *testing.T) {
 		{"an iteration is missing", func(r *run) { r.result.Planned = 3 }, nil, []string{"2 of 3 planned iterations were done"}, check.Unknown},
 		{"a fault did not fire", func(r *run) { r.result.FaultsFired = map[string]int{} }, nil, []string{"0 of 2 planned faults fail-node fired"}, check.Unknown},
 		{"no pod moved", func(r *run) { r.result.Iterations[0].Moved = 0 }, nil, []string{"iteration 2 in lane-1 moved no pod, so nothing was tried"}, check.Unknown},
+		{"the cleaner was never needed", func(r *run) { r.result.Checked = nil }, nil,
+			[]string{"the cleaner under test released no address in the whole run, so this says nothing about it"}, check.Unknown},
 		{"the workload did not come back", func(r *run) {
 			r.result.Iterations[1].Verdict, r.result.Iterations[1].Note = check.Unknown, "3 of 5 pods are Ready"
 		}, nil, []string{"iteration 1 in lane-0: 3 of 5 pods are Ready"}, check.Unknown},

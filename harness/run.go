@@ -154,6 +154,9 @@ func (r *run) play(ctx context.Context) error {
 	if followed := errors.Join(followers.Wait(), sampling.Wait()); followed != nil {
 		cause, err = nil, followed // lanes that were stopped for it were not interrupted
 	}
+	if cluster, ok := r.config.Cluster.(clusters.FailureReporter); ok {
+		err = errors.Join(err, cluster.Failure())
+	}
 	r.runPhase("checking")
 	if judged := r.judge(cause); err == nil {
 		err = judged

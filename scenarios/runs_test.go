@@ -2,6 +2,7 @@ package scenarios_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
+
+	"github.com/danm-chaos/danm-chaos/scenarios"
 )
 
 // Exit codes of danm-chaos.
@@ -87,9 +90,19 @@ var _ = Describe("danm-chaos run", func() {
 			"--lanes", "2", "--iterations", "2", "--seed", "4", "--danm-api", "danm.k8s.io", "--cni", "careful"),
 	)
 
+	It("is Valid with two cleaners that both act, as after a failed election", Label("smoke"), func() {
+		one := cleanerBinary + " run --kubeconfig {{kubeconfig}} --leader-elect=false --release-quarantine 1s --orphan-quarantine 5s" +
+			" --metrics-bind-address 0 --health-probe-bind-address 0"
+		r := startChaos("run", "node-shutdown", "--cluster", "controlplane", "--lanes", "4", "--iterations", "8", "--seed", "5",
+			"--cleaner", fmt.Sprintf("exec:sh -c '%s & %s; wait'", one, one))
+		r.Wait(runTimeout)
+		Expect(r.ExitCode()).To(Equal(exitValid), r.text())
+		r.expectNothingLeft()
+	})
+
 	DescribeTable("finds each canary and names who did what", Label("canary"),
 		func(canary string) {
-			r := startChaos("run", "node-shutdown-backlog", "--cluster", "controlplane", "--cleaner", "canary:"+canary, "--iterations", "1", "--lanes", "1")
+			r := startChaos("run", "-f", impatient("node-shutdown-backlog"), "--cluster", "controlplane", "--cleaner", "canary:"+canary, "--iterations", "5", "--lanes", "1")
 			r.Wait(runTimeout)
 			Expect(r.ExitCode()).To(Equal(exitInvalid), r.text())
 			Expect(r.text()).To(MatchRegexp(`I1 LiveAttachment: danm-cleaner (cleared|deleted) .* while ss-cinfo-\d+ \(uid [0-9a-f-]{36}\) was live on it`))
@@ -104,7 +117,7 @@ var _ = Describe("danm-chaos run", func() {
 	)
 
 	It("finds that a cleaner which does nothing leaks", Label("canary"), func() {
-		r := startChaos("run", "node-shutdown", "--cluster", "controlplane", "--cleaner", "exec:sleep 3600", "--iterations", "1")
+		r := startChaos("run", "-f", impatient("node-shutdown"), "--cluster", "controlplane", "--cleaner", "exec:sleep 3600", "--iterations", "1")
 		r.Wait(runTimeout)
 		Expect(r.ExitCode()).To(Equal(exitInvalid), r.text())
 		Expect(r.text()).To(ContainSubstring("I3 Convergence"))
@@ -156,6 +169,20 @@ var _ = Describe("danm-chaos run", func() {
 		r.expectNothingLeft()
 	})
 })
+
+// impatient returns a file of the shipped scenario with a settle budget that a
+// right cleaner does not need and a wrong one need not be waited for.
+func impatient(name string) string {
+	GinkgoHelper()
+	scenario, err := scenarios.Get(name)
+	Expect(err).NotTo(HaveOccurred())
+	scenario.Budgets.Settle.Duration = 8 * time.Second
+	data, err := scenario.Encode()
+	Expect(err).NotTo(HaveOccurred())
+	path := filepath.Join(GinkgoT().TempDir(), name+".yaml")
+	Expect(os.WriteFile(path, data, 0o600)).To(Succeed())
+	return path
+}
 
 // startChaosCommand runs another command in the world of a run and returns its
 // exit code.

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -80,6 +81,37 @@ func findPrograms(ctx context.Context) (found programs, missing []recipe, err er
 		}
 	}
 	return found, missing, nil
+}
+
+// LinkPrograms builds the programs, if need be, and links them into dir, which
+// then serves as KUBERNETES_BIN_DIR. Links that are there already are renewed.
+func LinkPrograms(ctx context.Context, dir string, progress io.Writer) error {
+	found, err := obtainPrograms(ctx, progress)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("linking programs: %w", err)
+	}
+	for name, path := range found {
+		link := filepath.Join(dir, name)
+		if sameFile(link, path) {
+			continue // dir is where the programs were found, or was linked before
+		}
+		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("linking programs: %w", err)
+		}
+		if err := os.Symlink(path, link); err != nil {
+			return fmt.Errorf("linking programs: %w", err)
+		}
+	}
+	return nil
+}
+
+func sameFile(a, b string) bool {
+	left, leftErr := os.Stat(a)
+	right, rightErr := os.Stat(b)
+	return leftErr == nil && rightErr == nil && os.SameFile(left, right)
 }
 
 // addFrom adds the programs of a set if the folder holds them all.

@@ -139,6 +139,8 @@ func auditPolicy() object {
 		"omitManagedFields": true,
 		"rules": []object{
 			{"level": "RequestResponse", "verbs": changes, "resources": danmObjects},
+			// Who deleted which pod, and when, bounds the life of its interfaces.
+			{"level": "RequestResponse", "verbs": []string{"delete"}, "resources": []object{{"group": "", "resources": []string{"pods"}}}},
 			{"level": "Metadata", "verbs": changes, "users": []string{clusters.UserCleaner}},
 			{"level": "None"},
 		},

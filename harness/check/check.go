@@ -161,7 +161,7 @@ func userOf(w *write) string { return cmp.Or(w.user(), "an unknown writer") }
 
 // close sorts and merges what was found into the verdict.
 func (j *judge) close() Report {
-	for _, i := range []Invariant{HistoryComplete, FaultsFired} {
+	for _, i := range []Invariant{HistoryComplete, FaultsFired, Convergence} {
 		if more := j.unknowns[i] - unknownsPerInvariantMax; more > 0 {
 			j.report.Unknowns = append(j.report.Unknowns, fmt.Sprintf("%s: and %d more", i, more))
 		}

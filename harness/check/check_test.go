@@ -507,18 +507,10 @@ func TestConvergence(t *testing.T) {
 			h.deleteEndpoint(node2, e)
 			h.clear(node2, a15)
 		}, nil, []string{i3 + " 10.10.10.15"}},
-		{"it did not settle", func(h *teller) { h.add("n1", "p", a15) },
-			func(s *history.Snapshot) { s.Settled, s.Pending = false, "1 pod is not ready" }, []string{i3}},
-		{"too few pods", func(h *teller) {
-			h.del("n1", h.add("n1", "p", a15))
-			h.records = h.records[:len(h.records):len(h.records)]
-		}, nil, []string{i3}},
-		{"a pod that does not run", func(h *teller) { h.add("n1", "p", a15) },
-			func(s *history.Snapshot) { s.Pods[0].Phase = "Pending" }, []string{i3}},
-		{"a pod that is not ready", func(h *teller) { h.add("n1", "p", a15) },
-			func(s *history.Snapshot) { s.Pods[0].Ready = false }, []string{i3}},
-		{"a pod that is still terminating", func(h *teller) { h.add("n1", "p", a15) },
-			func(s *history.Snapshot) { s.Pods[0].Terminating = true }, []string{i3}},
+		{"it did not settle because a bit is left", func(h *teller) {
+			h.add("n1", "p", a15)
+			h.set(node1, a16)
+		}, func(s *history.Snapshot) { s.Settled, s.Pending = false, "1 bit has no endpoint" }, []string{i3, i3 + " 10.10.10.16"}},
 		{"a pod that lacks its second interface", func(h *teller) { h.add("n1", "p", a15) },
 			func(s *history.Snapshot) { s.Pods[0].Interfaces = 2 }, []string{i3}},
 		{"an endpoint without the address that its lane has", func(h *teller) {
@@ -536,6 +528,30 @@ func TestConvergence(t *testing.T) {
 			got := summarize(Check(h.records, Options{}))
 			if diff := cmp.Diff(summary{Verdict: Invalid, Violations: c.want}, summary{Verdict: got.Verdict, Violations: got.Violations}); diff != "" {
 				t.Errorf("wrong judgement (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Pods that do not come back are no proof against a cleaner whose sets agree,
+// and no proof for it either.
+func TestConvergenceIsUnknownWhilePodsAreMissing(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		falsify func(*history.Snapshot)
+	}{
+		{"it did not settle", func(s *history.Snapshot) { s.Settled, s.Pending = false, "1 pod is not ready" }},
+		{"too few pods", func(s *history.Snapshot) { s.Pods, s.Endpoints, s.Bits = nil, nil, nil }},
+		{"a pod that does not run", func(s *history.Snapshot) { s.Pods[0].Phase = "Pending" }},
+		{"a pod that is not ready", func(s *history.Snapshot) { s.Pods[0].Ready = false }},
+		{"a pod that is still terminating", func(s *history.Snapshot) { s.Pods[0].Terminating = true }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := tellOne(t)
+			h.add("n1", "p", a15)
+			h.read(c.falsify)
+			if r := Check(h.records, Options{}); r.Verdict != Unknown {
+				t.Errorf("got %s, want %s: %+v", r.Verdict, Unknown, r.Violations)
 			}
 		})
 	}

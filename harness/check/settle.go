@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
@@ -29,7 +30,8 @@ type settlement struct {
 	holders  map[netip.Addr][]*history.SnapshotEndpoint
 	owned    map[string]int // endpoints by pod UID
 
-	found []keyed
+	found   []keyed
+	pending []string // what was not back, which is not the cleaner's doing
 }
 
 type keyed struct {
@@ -120,19 +122,29 @@ func (s *settlement) parse(text string) (netip.Addr, bool) {
 
 func (s *settlement) judgeAll() {
 	s.count(Convergence)
-	if !s.Settled {
-		s.add(fmt.Sprintf("unsettled %d", s.Iteration), Violation{
-			Message: fmt.Sprintf("%s did not settle after iteration %d: %s", s.lane.Name, s.Iteration, orUnstated(s.Pending)),
-		})
-	}
 	if got, want := len(s.Pods), s.lane.Replicas; got != want {
-		s.add(fmt.Sprintf("replicas %d", got), Violation{
-			Message: fmt.Sprintf("%s has %d pods where StatefulSet %s asks for %d", s.lane.Name, got, s.lane.StatefulSet, want),
-		})
+		s.pending = append(s.pending, fmt.Sprintf("%d pods where StatefulSet %s asks for %d", got, s.lane.StatefulSet, want))
 	}
 	s.judgePods()
 	s.judgeEndpoints()
 	s.judgeBits()
+	s.judgeUnsettled()
+}
+
+// judgeUnsettled decides on a lane that was not ready for judgement. If the
+// sets differ, it is the cleaner that did not bring them together. If they
+// agree and only pods are missing, it is not known what would have come.
+func (s *settlement) judgeUnsettled() {
+	switch {
+	case s.Settled && len(s.pending) == 0:
+	case len(s.found) > 0 && !s.Settled:
+		s.add(fmt.Sprintf("unsettled %d", s.Iteration), Violation{
+			Message: fmt.Sprintf("%s did not settle after iteration %d: %s", s.lane.Name, s.Iteration, orUnstated(s.Pending)),
+		})
+	case len(s.found) == 0:
+		reasons := slices.Concat(s.pending, []string{orUnstated(s.Pending)})
+		s.unknownf(Convergence, "%s did not settle after iteration %d (record %d): %s", s.lane.Name, s.Iteration, s.record, strings.Join(reasons, "; "))
+	}
 }
 
 func orUnstated(reason string) string {
@@ -153,8 +165,7 @@ func (s *settlement) judgePods() {
 		}
 		names[v.Pod] = true
 		if state := unreadiness(p); state != "" {
-			v.Message = fmt.Sprintf("pod %s (uid %s) is %s after %s settled", p.Name, p.UID, state, s.lane.Name)
-			s.add("pod "+p.UID+" "+state, v)
+			s.pending = append(s.pending, fmt.Sprintf("pod %s (uid %s) is %s", p.Name, p.UID, state))
 		}
 		if got := s.owned[p.UID]; got != p.Interfaces {
 			s.add(fmt.Sprintf("owned %s %d", p.UID, got), s.wrongNumber(v, p, got))

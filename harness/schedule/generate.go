@@ -3,6 +3,7 @@ package schedule
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -79,7 +80,11 @@ func (p Plan) iteration(i int, isDown []bool) Iteration {
 		it.Steps = d.podDeletion(*p.Faults.PodDeletion)
 		return it
 	}
-	steps, r := d.nodeShutdown(*p.Faults.NodeShutdown)
+	n := *p.Faults.NodeShutdown
+	if i < p.Lanes {
+		n.Returns = needingCleaner(n.Returns)
+	}
+	steps, r := d.nodeShutdown(n)
 	if isDown[lane] {
 		steps = append(returnSteps(d.delay(returnDelayMax)), steps...)
 	}
@@ -87,6 +92,19 @@ func (p Plan) iteration(i int, isDown []bool) Iteration {
 	// A lane that is rebuilt gets fresh nodes, so nothing is left to restore.
 	isDown[lane] = r == NextIteration && !p.isLastOfGeneration(i)
 	return it
+}
+
+// needingCleaner keeps the returns that come too late for the node to clean up
+// by itself. Every lane begins with one of them, as in the report, so that the
+// shortest run tries the cleaner too.
+func needingCleaner(returns []Return) []Return {
+	late := slices.DeleteFunc(slices.Clone(returns), func(r Return) bool {
+		return r != AfterSettle && r != NextIteration && r != Never
+	})
+	if len(late) == 0 {
+		return returns
+	}
+	return late
 }
 
 // Upper bounds of the drawn delays.

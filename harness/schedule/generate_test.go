@@ -152,6 +152,20 @@ func TestEveryReturnIsDrawn(t *testing.T) {
 	}
 }
 
+func TestEveryLaneBeginsWithANodeThatStaysAway(t *testing.T) {
+	for seed := range uint64(50) {
+		p := shutdownPlan(seed)
+		for _, it := range generate(t, p).Iterations[:p.Lanes] {
+			for i, step := range it.Steps {
+				settled := i > 0 && it.Steps[i-1].Do == Settle
+				if step.Do == RestoreNode && !settled {
+					t.Errorf("seed %d, iteration %d: the node is back before anything had to be released: %v", seed, it.Number, it.Steps)
+				}
+			}
+		}
+	}
+}
+
 func TestGenerationsChangeTogetherWithTheIterationsOfALane(t *testing.T) {
 	s := generate(t, shutdownPlan(1))
 	for l := range s.Lanes {

@@ -137,14 +137,20 @@ func (w *worker) step() (progress, error) {
 	}
 }
 
-// finish ends a pod that the API has no more. Sandboxes of an earlier boot
-// wait a little: a kubelet is in no hurry with them, and by then their
+// finish ends a pod that the API has no more. A kubelet is in no hurry: the
+// containers of a force-deleted pod still get time to end, and sandboxes of an
+// earlier boot wait for its housekeeping. By the time of CNI DEL their
 // addresses may have new owners.
 func (w *worker) finish(ctx context.Context, leftovers []*sandbox) error {
-	if len(leftovers) > 0 && w.current == nil {
-		if err := sleep(ctx, w.power.node.dice.between(lateDelMin, lateDelMax)); err != nil {
-			return err
-		}
+	var delay time.Duration
+	switch {
+	case w.current != nil:
+		delay = w.power.node.dice.killDelay()
+	case len(leftovers) > 0:
+		delay = w.power.node.dice.between(lateDelMin, lateDelMax)
+	}
+	if err := sleep(ctx, delay); err != nil {
+		return err
 	}
 	return w.teardown(ctx, leftovers)
 }

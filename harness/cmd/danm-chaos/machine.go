@@ -30,6 +30,19 @@ func (a *app) cleanCommand() *cobra.Command {
 	}
 }
 
+func (a *app) programsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "programs DIR",
+		Short: "Build the control plane's programs, if need be, and link them into DIR, for KUBERNETES_BIN_DIR",
+		Args:  takes(1, 1, "a folder"),
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx, signals := catchInterrupts(c.Context(), a.stderr)
+			defer signals.release()
+			return controlplane.LinkPrograms(ctx, args[0], a.stderr)
+		},
+	}
+}
+
 func (a *app) doctorCommand() *cobra.Command {
 	var cluster string
 	var asJSON bool
