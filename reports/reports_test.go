@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -228,5 +229,21 @@ func TestReadRefusesAnotherSchema(t *testing.T) {
 	}
 	if _, err := Read(dir); err == nil || !strings.Contains(err.Error(), "schemaVersion 99") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestSummaryShowsAnOutageBeforeManyLeaks(t *testing.T) {
+	r := harness.Result{Verdict: check.Invalid}
+	for i := range 10 {
+		r.Violations = append(r.Violations, check.Violation{Invariant: check.Convergence, Message: fmt.Sprintf("leak %d", i)})
+	}
+	r.Violations = append(r.Violations, check.Violation{Invariant: check.LiveAttachment, Message: "a living pod lost its address"})
+	var out strings.Builder
+	if err := Summary(&out, r); err != nil {
+		t.Fatal(err)
+	}
+	outage, leak := strings.Index(out.String(), "a living pod lost its address"), strings.Index(out.String(), "leak 0")
+	if outage < 0 || leak < outage {
+		t.Errorf("the outage is at %d, the first leak at %d:\n%s", outage, leak, out.String())
 	}
 }

@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -172,10 +173,25 @@ func violationLines(violations []check.Violation) []string {
 		return nil
 	}
 	out := []string{"", fmt.Sprintf("violations: %d (%s)", len(violations), perInvariant(violations))}
-	for _, v := range violations[:min(len(violations), violationsShown)] {
+	for _, v := range gravestFirst(violations)[:min(len(violations), violationsShown)] {
 		out = append(out, block(v)...)
 	}
 	return append(out, more(len(violations), violationsShown)...)
+}
+
+// gravestFirst puts what happened to living pods before what was left over, so
+// that a screen of leaks does not hide an outage. Within that the order is that
+// of the history.
+func gravestFirst(violations []check.Violation) []check.Violation {
+	isLeftOver := func(v check.Violation) int {
+		if v.Invariant == check.Convergence {
+			return 1
+		}
+		return 0
+	}
+	sorted := slices.Clone(violations)
+	slices.SortStableFunc(sorted, func(a, b check.Violation) int { return cmp.Compare(isLeftOver(a), isLeftOver(b)) })
+	return sorted
 }
 
 func perInvariant(violations []check.Violation) string {

@@ -102,7 +102,7 @@ var _ = Describe("danm-chaos run", func() {
 
 	DescribeTable("finds each canary and names who did what", Label("canary"),
 		func(canary string) {
-			r := startChaos("run", "-f", impatient("node-shutdown-backlog"), "--cluster", "controlplane", "--cleaner", "canary:"+canary, "--iterations", "5", "--lanes", "1")
+			r := startChaos("run", "node-shutdown-backlog", "--cluster", "controlplane", "--cleaner", "canary:"+canary, "--iterations", "5", "--lanes", "1")
 			r.Wait(runTimeout)
 			Expect(r.ExitCode()).To(Equal(exitInvalid), r.text())
 			Expect(r.text()).To(MatchRegexp(`I1 LiveAttachment: danm-cleaner (cleared|deleted) .* while ss-cinfo-\d+ \(uid [0-9a-f-]{36}\) was live on it`))

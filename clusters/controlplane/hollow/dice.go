@@ -41,10 +41,10 @@ func (d *dice) stepDelay() time.Duration {
 	return d.between(stepMin, stepMax)
 }
 
-// killDelay is how long the containers of a force-deleted pod live on: half of
-// the time they end at once, else they use some of the grace period.
+// killDelay is how long the containers of a force-deleted pod live on: a third
+// of the time they end at once, else they use some of the grace period.
 func (d *dice) killDelay() time.Duration {
-	if d.between(0, 1) == 0 {
+	if d.between(0, 2) == 0 {
 		return d.between(0, stepMax)
 	}
 	return d.between(0, killMax)

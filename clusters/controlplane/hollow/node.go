@@ -39,7 +39,7 @@ const (
 	sandboxMin, sandboxMax     = 20 * time.Millisecond, 60 * time.Millisecond // before ADD
 	containerMin, containerMax = 30 * time.Millisecond, 90 * time.Millisecond // after ADD
 	lateDelMin, lateDelMax     = 50 * time.Millisecond, 500 * time.Millisecond
-	killMax                    = 3 * time.Second
+	killMax                    = 6 * time.Second
 )
 
 // A failed step is repeated after a delay that doubles.
