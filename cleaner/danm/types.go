@@ -223,19 +223,14 @@ type NetworkSpec struct {
 
 // NetworkOptions holds prefixes, bitmaps, pools and gateways.
 type NetworkOptions struct {
-	CIDR     string            `json:"cidr,omitempty"`
-	Alloc    string            `json:"alloc,omitempty"`
-	Pool     IPPool            `json:"allocation_pool,omitempty"`
-	Net6     string            `json:"net6,omitempty"`
-	Alloc6   string            `json:"alloc6,omitempty"`
-	PoolV6   IPPoolV6          `json:"allocation_pool_v6,omitempty"`
-	Routes   map[string]string `json:"routes,omitempty"`
-	Routes6  map[string]string `json:"routes6,omitempty"`
-	HostDev  string            `json:"host_device,omitempty"`
-	VxLAN    int               `json:"vxlan,omitempty"`
-	Vlan     int               `json:"vlan,omitempty"`
-	Prefix   string            `json:"container_prefix,omitempty"`
-	RTTables int               `json:"rt_tables,omitempty"`
+	CIDR    string            `json:"cidr,omitempty"`
+	Alloc   string            `json:"alloc,omitempty"`
+	Pool    IPPool            `json:"allocation_pool,omitempty"`
+	Net6    string            `json:"net6,omitempty"`
+	Alloc6  string            `json:"alloc6,omitempty"`
+	PoolV6  IPPoolV6          `json:"allocation_pool_v6,omitempty"`
+	Routes  map[string]string `json:"routes,omitempty"`
+	Routes6 map[string]string `json:"routes6,omitempty"`
 }
 
 // IPPool bounds dynamic IPv4 allocation; LastIP is DANM's own note.
