@@ -32,12 +32,12 @@ func Funcs() skel.CNIFuncs {
 
 // call is one command under way.
 type call struct {
-	config   Config
-	args     *skel.CmdArgs
-	pod      podArgs
-	plugins  plugins
-	log      logr.Logger
-	out      io.Writer // for the result
+	config  Config
+	args    *skel.CmdArgs
+	pod     podArgs
+	plugins plugins
+	log     logr.Logger
+	out     io.Writer // for the result
 }
 
 // podArgs are the CNI_ARGS that a kubelet's runtime sets.

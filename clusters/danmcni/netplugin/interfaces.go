@@ -13,8 +13,9 @@ import (
 	"github.com/danm-chaos/danm-chaos/clusters/danmcni"
 )
 
-// Gateways that ptp puts on the node's end of every pod's link. They are
-// link-local, so they never collide with an address of a network.
+// Gateways that ptp puts on the node's end of a pod's first link; each further
+// link of a pod gets the next one. They are link-local, so they never collide
+// with an address of a network.
 var (
 	ptpGateway4 = netip.MustParseAddr("169.254.1.1")
 	ptpGateway6 = netip.MustParseAddr("fe80::1")
@@ -45,12 +46,15 @@ type staticRoute struct {
 func planInterfaces(c Config, made []danmcni.Interface) ([]delegation, error) {
 	var plan []delegation
 	routed := map[netip.Prefix]bool{}
-	for _, m := range made {
+	for i, m := range made {
 		routes, err := routesOf(m, routed)
 		if err != nil {
 			return nil, err
 		}
-		config, err := interfaceConfig(c, m, routes)
+		if err := checkCarried(c.Attach.pluginType(), made[:i+1]); err != nil {
+			return nil, fmt.Errorf("interface %s: %w", m.Name, err)
+		}
+		config, err := interfaceConfig(c, i, m, routes)
 		if err != nil {
 			return nil, fmt.Errorf("interface %s: %w", m.Name, err)
 		}
@@ -90,9 +94,27 @@ func reaches(m danmcni.Interface, gateway netip.Addr) bool {
 	return slices.ContainsFunc(m.Prefixes, func(p netip.Prefix) bool { return p.Contains(gateway) })
 }
 
-// interfaceConfig fills the template for one interface. An interface without
-// address stays on layer two.
-func interfaceConfig(c Config, m danmcni.Interface, routes []staticRoute) (json.RawMessage, error) {
+// checkCarried refuses what ptp cannot do for the last of the interfaces, before
+// half of them are made.
+func checkCarried(pluginType string, made []danmcni.Interface) error {
+	if pluginType != ptpType {
+		return nil
+	}
+	m := made[len(made)-1]
+	if len(m.Prefixes) == 0 {
+		return fmt.Errorf("%s: ptp carries no interface without address: use bridge or macvlan", m.Network)
+	}
+	for _, earlier := range made[:len(made)-1] {
+		if earlier.Network == m.Network {
+			return fmt.Errorf("%s: ptp carries one interface of a pod in each network: use bridge or macvlan", m.Network)
+		}
+	}
+	return nil
+}
+
+// interfaceConfig fills the template for interface i of a pod. An interface
+// without address stays on layer two.
+func interfaceConfig(c Config, i int, m danmcni.Interface, routes []staticRoute) (json.RawMessage, error) {
 	config := maps.Clone(c.Attach)
 	config["cniVersion"], config["name"] = c.CNIVersion, c.Name
 	switch c.Attach.pluginType() {
@@ -101,15 +123,12 @@ func interfaceConfig(c Config, m danmcni.Interface, routes []staticRoute) (json.
 	case macvlanType:
 		setDefault(config, "master", m.HostDevice)
 	case ptpType:
-		if len(m.Prefixes) == 0 {
-			return nil, fmt.Errorf("%s: ptp carries no interface without address: use bridge or macvlan", m.Network)
-		}
 		// All the pod can reach goes by the node, which knows no further way
 		// into a network that is nowhere else.
 		routes = nil
 	}
 	if len(m.Prefixes) > 0 {
-		config["ipam"] = staticIPAM{Type: "static", Addresses: c.addressesOf(m), Routes: routes}
+		config["ipam"] = staticIPAM{Type: "static", Addresses: c.addressesOf(i, m), Routes: routes}
 	}
 	data, err := json.Marshal(config)
 	if err != nil {
@@ -124,15 +143,20 @@ func setDefault(t template, key, value string) {
 	}
 }
 
-func (c Config) addressesOf(m danmcni.Interface) []staticAddress {
+func (c Config) addressesOf(i int, m danmcni.Interface) []staticAddress {
+	gateway4, gateway6 := ptpGateway4, ptpGateway6
+	for range i {
+		gateway4, gateway6 = gateway4.Next(), gateway6.Next()
+	}
 	var addresses []staticAddress
 	for _, p := range m.Prefixes {
 		a := staticAddress{Address: p}
-		if c.Attach.pluginType() == ptpType {
-			a.Gateway = ptpGateway4.String()
-			if p.Addr().Is6() {
-				a.Gateway = ptpGateway6.String()
-			}
+		switch {
+		case c.Attach.pluginType() != ptpType:
+		case p.Addr().Is6():
+			a.Gateway = gateway6.String()
+		default:
+			a.Gateway = gateway4.String()
 		}
 		addresses = append(addresses, a)
 	}

@@ -76,7 +76,10 @@ func TestPlanInterfaces(t *testing.T) {
 		{"a bridge that the user names", "plan_named_bridge.json", `{"type":"bridge","bridge":"br0"}`, []danmcni.Interface{made("eth0", "a", "10.10.10.10/24")}},
 		{
 			"ptp with link-local gateways and without routes", "plan_ptp.json", `{"type":"ptp"}`,
-			[]danmcni.Interface{withRoutes(made("eth0", "a", "10.10.10.10/24", "2001:db8::10/64"), "10.20.0.0/16 via 10.10.10.12")},
+			[]danmcni.Interface{
+				withRoutes(made("eth0", "a", "10.10.10.10/24", "2001:db8::10/64"), "10.20.0.0/16 via 10.10.10.12"),
+				made("eth1", "b", "10.10.20.10/24", "2001:db8:1::10/64"),
+			},
 		},
 		{"macvlan on the device that the network names", "plan_macvlan.json", `{"type":"macvlan"}`, []danmcni.Interface{made("eth0", "a", "10.10.10.10/24")}},
 	} {
@@ -97,18 +100,19 @@ func TestPlanInterfaces(t *testing.T) {
 func TestPlanInterfacesNamesWhatItCannotCarry(t *testing.T) {
 	for _, tc := range []struct {
 		name, attach, want string
-		made               danmcni.Interface
+		made               []danmcni.Interface
 	}{
-		{"ptp on layer two", `{"type":"ptp"}`, "ptp carries no interface without address", made("eth0", "a")},
-		{"a route to nowhere", `{"type":"bridge"}`, `DanmNet ns/a: route to "x"`, withRoutes(made("eth0", "a", "10.0.0.1/24"), "x via 10.0.0.2")},
-		{"a route via a name", `{"type":"bridge"}`, `gateway "y" is not`, withRoutes(made("eth0", "a", "10.0.0.1/24"), "10.1.0.0/16 via y")},
+		{"ptp on layer two", `{"type":"ptp"}`, "ptp carries no interface without address", []danmcni.Interface{made("eth0", "a")}},
+		{"two of a network by ptp", `{"type":"ptp"}`, "eth1: DanmNet ns/a: ptp carries one", []danmcni.Interface{made("eth0", "a", "10.0.0.1/24"), made("eth1", "a", "10.0.0.2/24")}},
+		{"a route to nowhere", `{"type":"bridge"}`, `DanmNet ns/a: route to "x"`, []danmcni.Interface{withRoutes(made("eth0", "a", "10.0.0.1/24"), "x via 10.0.0.2")}},
+		{"a route via a name", `{"type":"bridge"}`, `gateway "y" is not`, []danmcni.Interface{withRoutes(made("eth0", "a", "10.0.0.1/24"), "10.1.0.0/16 via y")}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, err := parseConfig([]byte(minimal + `,"attach":` + tc.attach + `}`))
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = planInterfaces(c, []danmcni.Interface{tc.made})
+			_, err = planInterfaces(c, tc.made)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v lacks %q", err, tc.want)
 			}
