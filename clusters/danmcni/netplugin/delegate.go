@@ -43,14 +43,34 @@ func (p plugins) add(ctx context.Context, d *delegation) (*current.Result, error
 	if err != nil {
 		return nil, p.explain(ctx, err)
 	}
-	if d.Result, err = json.Marshal(result); err != nil {
-		return nil, fmt.Errorf("noting the result of %s: %w", d.Plugin, err)
-	}
 	converted, err := current.NewResultFromResult(result)
 	if err != nil {
 		return nil, fmt.Errorf("reading the result of %s: %w", d.Plugin, err)
 	}
+	if d.Result, err = noteOf(d.Plugin, converted, result.Version()); err != nil {
+		return nil, fmt.Errorf("noting the result of %s: %w", d.Plugin, err)
+	}
 	return converted, nil
+}
+
+// noteOf is a result as CHECK and DEL hand it back. A bridge without address
+// takes over the hardware address of one port or another as pods come and go,
+// so CHECK by that of the day of ADD would fail for sound pods.
+func noteOf(plugin string, result *current.Result, version string) (json.RawMessage, error) {
+	noted := *result
+	noted.Interfaces = nil
+	for _, i := range result.Interfaces {
+		i = i.Copy()
+		if plugin == bridgeType && i.Sandbox == "" {
+			i.Mac = ""
+		}
+		noted.Interfaces = append(noted.Interfaces, i)
+	}
+	versioned, err := noted.GetAsVersion(version)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(versioned)
 }
 
 // run executes a command that has no result: DEL, CHECK or STATUS.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
@@ -259,11 +260,37 @@ func (n *node) wantClear() {
 		}
 	}
 	n.api.Mu.Unlock()
-	if veths := ip(n.t, "-n", n.name, "-o", "link", "show", "type", "veth"); veths != "" {
+	if veths := n.remainingVeths(); veths != "" {
 		n.t.Errorf("links are left on the node:\n%s", veths)
 	}
 	if notes, _ := filepath.Glob(n.file("danm/danm/*")); len(notes) > 0 {
 		n.t.Errorf("notes are left: %v", notes)
+	}
+}
+
+// Limits of waiting for the kernel, which takes the links of a namespace away
+// some time after it is gone.
+const (
+	vethDuration = 10 * time.Second
+	vethInterval = 20 * time.Millisecond
+)
+
+// remainingVeths returns the links to pods that do not go by themselves.
+func (n *node) remainingVeths() string {
+	n.t.Helper()
+	deadline := time.After(vethDuration)
+	ticker := time.NewTicker(vethInterval)
+	defer ticker.Stop()
+	for {
+		veths := ip(n.t, "-n", n.name, "-o", "link", "show", "type", "veth")
+		if veths == "" {
+			return ""
+		}
+		select {
+		case <-deadline:
+			return veths
+		case <-ticker.C:
+		}
 	}
 }
 

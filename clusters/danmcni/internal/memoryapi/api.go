@@ -122,6 +122,7 @@ func contentOf(status int, object Object) any {
 	return metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Code: int32(status), Reason: reasons[status],
+		Message: strings.ToLower(http.StatusText(status)),
 	}
 }
 func (a *API) serve(method, p string, body []byte) (int, Object) {
