@@ -1,9 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/clusters/danmcni"
 )
 
 const (
@@ -39,6 +43,7 @@ func TestPodsOnOneNodeReachEachOtherByTheAddressesOfTheirEndpoints(t *testing.T)
 		{"IPv4 by macvlan", settings{attach: object{"type": "macvlan", "master": "uplink"}}, oneV4, eth0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel() // most of the time goes by waiting for the kernel
 			n := newNode(t, tc.settings)
 			n.addUplink()
 			n.network("a", 1)
@@ -67,6 +72,41 @@ func wantAllReachable(t *testing.T, from, to *pod) {
 		for _, addr := range addrs {
 			wantReachable(t, from.netns, to.netns, addr)
 		}
+	}
+}
+
+func TestPodsThatComeAtOnceGetInterfacesOfTheirOwn(t *testing.T) {
+	const count = 8
+	for _, v := range danmcni.Variants() {
+		t.Run(string(v), func(t *testing.T) {
+			n := newNode(t, settings{variant: string(v)})
+			n.network("a", 1)
+			var pods []*pod
+			for i := range count {
+				pods = append(pods, n.newPod(fmt.Sprintf("web-%d", i), oneDual))
+			}
+			forAll(t, pods, func(p *pod) error {
+				_, err := p.add()
+				return err
+			})
+			for i, p := range pods {
+				wantAllReachable(t, p, pods[(i+1)%count])
+			}
+			forAll(t, pods, (*pod).del)
+			n.wantClear()
+		})
+	}
+}
+
+// forAll does the same for all pods at once.
+func forAll(t *testing.T, pods []*pod, do func(*pod) error) {
+	t.Helper()
+	var group errgroup.Group
+	for _, p := range pods {
+		group.Go(func() error { return do(p) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }
 
