@@ -1,13 +1,20 @@
 package netplugin
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net/url"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const minimal = `{"cniVersion":"1.0.0","name":"danm","type":"danm-cni","kubeconfig":"/etc/k","nodeName":"n1"`
@@ -81,6 +88,27 @@ func wantCode(t *testing.T, err error, code uint) {
 	}
 	if coded.Code != code {
 		t.Errorf("error %v has code %d, want %d", err, coded.Code, code)
+	}
+}
+
+func TestOnlyWhatMayPassIsToBeTriedAgain(t *testing.T) {
+	resource := schema.GroupResource{Group: "danm.io", Resource: "danmnets"}
+	for _, tc := range []struct {
+		name string
+		err  error
+		want uint
+	}{
+		{"no way to the API", &url.Error{Op: "Get", URL: "https://api", Err: errors.New("connection refused")}, types.ErrTryAgainLater},
+		{"the time is up", fmt.Errorf("reading: %w", context.DeadlineExceeded), types.ErrTryAgainLater},
+		{"the API is in trouble", apierrors.NewInternalError(errors.New("no leader")), types.ErrTryAgainLater},
+		{"no such network", apierrors.NewNotFound(resource, "a"), codeNotReserved},
+		{"no right", apierrors.NewForbidden(resource, "a", nil), codeNotReserved},
+		{"a full network", errors.New("all addresses are reserved"), codeNotReserved},
+		{"a file", &os.PathError{Op: "open", Path: "/p", Err: syscall.EACCES}, codeNotReserved},
+	} {
+		if got := codeOf(tc.err, codeNotReserved); got != tc.want {
+			t.Errorf("%s: code %d, want %d", tc.name, got, tc.want)
+		}
 	}
 }
 

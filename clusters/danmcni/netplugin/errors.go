@@ -3,7 +3,7 @@ package netplugin
 import (
 	"context"
 	"errors"
-	"net"
+	"net/url"
 
 	"github.com/containernetworking/cni/pkg/types"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,8 +43,10 @@ func codeOf(err error, otherwise uint) uint {
 
 // isPassing tells whether the same command may succeed a moment later.
 func isPassing(err error) bool {
-	var network net.Error
-	return errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+	// Every request that got no answer comes as such; net.Error would match
+	// the errors of files as well.
+	var transport *url.Error
+	return errors.As(err, &transport) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err)
 }

@@ -75,6 +75,23 @@ func wantAllReachable(t *testing.T, from, to *pod) {
 	}
 }
 
+func TestNetworksWithTheSameAddressesAreKeptApart(t *testing.T) {
+	n := newNode(t, settings{})
+	n.network("a", 1)
+	n.network("b", 1)
+	var pods []*pod
+	for i, network := range []string{"a", "b", "a", "b"} {
+		p := n.newPod(fmt.Sprintf("web-%d", i), fmt.Sprintf(`[{"network":%q,"ip":"dynamic"}]`, network))
+		p.mustAdd()
+		pods = append(pods, p)
+	}
+	if pods[0].address() != pods[1].address() {
+		t.Fatalf("%s and %s should be the same", pods[0].address(), pods[1].address())
+	}
+	wantAllReachable(t, pods[2], pods[0])
+	wantAllReachable(t, pods[3], pods[1])
+}
+
 func TestPodsThatComeAtOnceGetInterfacesOfTheirOwn(t *testing.T) {
 	const count = 8
 	for _, v := range danmcni.Variants() {
