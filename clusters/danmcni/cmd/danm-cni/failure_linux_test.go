@@ -75,7 +75,7 @@ func TestAnAddThatDanmRefusesLeavesNothing(t *testing.T) {
 func TestAnAddWithoutItsPluginLeavesNothing(t *testing.T) {
 	n := newNode(t, settings{attach: object{"type": "bridge"}})
 	n.network("a", 1)
-	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.binWithout(t, "bridge")}, n.file("runtime"), nil)
+	n.useBin(n.binWithout(t, "bridge"))
 	p := n.newPod("web-0", oneV4)
 	_, err := p.add()
 	wantCode(t, err, codeNoPlugin, "bridge")
@@ -221,7 +221,7 @@ func TestDelToleratesWhatIsGone(t *testing.T) {
 		{"the endpoints", func(_ *testing.T, p *pod) { p.removeEndpoints(); p.node.network("a", 1) }},
 		{"the note", func(t *testing.T, p *pod) { p.node.forget(t); deleteNetns(t, p.netns) }},
 		{"the plugin that attached", func(t *testing.T, p *pod) {
-			p.node.cni = libcni.NewCNIConfigWithCacheDir([]string{p.node.binWithout(t, "bridge")}, p.node.file("runtime"), nil)
+			p.node.useBin(p.node.binWithout(t, "bridge"))
 			deleteNetns(t, p.netns)
 		}},
 		{"the delegate of the configuration", func(_ *testing.T, p *pod) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
@@ -57,10 +58,16 @@ func newNode(t *testing.T, s settings) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.cni = libcni.NewCNIConfigWithCacheDir([]string{bin}, filepath.Join(n.dir, "runtime"), nil)
+	n.useBin(bin)
 	n.writeKubeconfig(serveAPI(t, n.name, n.api))
 	n.configure(s)
 	return n
+}
+
+// useBin makes the runtime take plugins from the folder. The executor is given,
+// because libcni makes its own on first use, which is a race.
+func (n *node) useBin(dir string) {
+	n.cni = libcni.NewCNIConfigWithCacheDir([]string{dir}, n.file("runtime"), &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}})
 }
 
 func (n *node) file(name string) string { return filepath.Join(n.dir, name) }
@@ -271,7 +278,7 @@ func (n *node) wantClear() {
 // Limits of waiting for the kernel, which takes the links of a namespace away
 // some time after it is gone.
 const (
-	vethDuration = 10 * time.Second
+	vethDuration = 30 * time.Second
 	vethInterval = 20 * time.Millisecond
 )
 
