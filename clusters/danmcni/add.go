@@ -1,6 +1,7 @@
 package danmcni
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 )
@@ -32,17 +34,17 @@ func (p *Plugin) Add(ctx context.Context, r Request) ([]Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading pod %s/%s: %w", r.Namespace, r.Pod, err)
 	}
-	if p.cfg.Variant == Careful && r.PodUID != "" && r.PodUID != pod.UID {
+	if p.cfg.Variant == Careful && r.PodUID != "" && !hasUID(pod, r.PodUID) {
 		return nil, fmt.Errorf("pod %s/%s has UID %s, but the sandbox belongs to %s", r.Namespace, r.Pod, pod.UID, r.PodUID)
 	}
-	requests, err := Requests(p.cfg.Client.Group, pod)
+	requests, err := p.cfg.Requests(p.cfg.Client.Group, pod)
 	if err != nil || len(requests) == 0 {
 		return nil, err
 	}
 	if err := p.removeOutdated(ctx, pod, r.ContainerID); err != nil {
 		return nil, err
 	}
-	made, err := p.addInterfaces(ctx, pod, r.ContainerID, requests)
+	made, err := p.addInterfaces(ctx, pod, r, requests)
 	if err == nil {
 		return made, nil
 	}
@@ -50,6 +52,13 @@ func (p *Plugin) Add(ctx context.Context, r Request) ([]Interface, error) {
 		p.report(p.Del(ctx, r.ContainerID), "rolling back ADD", "pod", r.Namespace+"/"+r.Pod)
 	}
 	return nil, fmt.Errorf("attaching pod %s/%s: %w", r.Namespace, r.Pod, err)
+}
+
+// hasUID tells whether a sandbox of that UID is the pod's. The kubelet runs a
+// static pod under the hash of its manifest; what the API has is a mirror of it
+// with a UID of its own.
+func hasUID(pod *corev1.Pod, uid types.UID) bool {
+	return pod.UID == uid || pod.Annotations["kubernetes.io/config.hash"] == string(uid)
 }
 
 // removeOutdated releases what an earlier sandbox of the same pod UID left.
@@ -76,7 +85,7 @@ func (p *Plugin) removeOutdated(ctx context.Context, pod *corev1.Pod, cid string
 
 // addInterfaces makes the interfaces side by side. The first failure does not
 // stop the others, as in DANM; the time limit and a killed plugin do.
-func (p *Plugin) addInterfaces(ctx context.Context, pod *corev1.Pod, cid string, requests []InterfaceRequest) ([]Interface, error) {
+func (p *Plugin) addInterfaces(ctx context.Context, pod *corev1.Pod, r Request, requests []InterfaceRequest) ([]Interface, error) {
 	ctx, release := context.WithTimeout(ctx, addDuration)
 	defer release()
 	ctx, kill := context.WithCancelCause(ctx)
@@ -85,7 +94,7 @@ func (p *Plugin) addInterfaces(ctx context.Context, pod *corev1.Pod, cid string,
 	var group errgroup.Group
 	for i, request := range requests {
 		job := attachment{
-			pod: pod, cid: cid, request: request,
+			pod: pod, cid: r.ContainerID, netns: r.Netns, request: request,
 			id: p.cfg.NewID(), name: fmt.Sprintf("eth%d", i),
 		}
 		group.Go(func() (err error) {
@@ -107,6 +116,7 @@ func (p *Plugin) addInterfaces(ctx context.Context, pod *corev1.Pod, cid string,
 type attachment struct {
 	pod     *corev1.Pod
 	cid     string
+	netns   string
 	request InterfaceRequest
 	id      string // UUID and name of the endpoint
 	name    string // eth0
@@ -127,15 +137,25 @@ func (p *Plugin) addInterface(ctx context.Context, a attachment) (Interface, err
 	if err := p.pause(ctx, AfterCreate); err != nil {
 		return Interface{}, err
 	}
-	if _, err := p.readNetwork(ctx, a.request.Network); err != nil {
+	if n, err = p.readNetwork(ctx, a.request.Network); err != nil {
 		p.report(p.releaseEndpoint(ctx, ep), "rolling back endpoint", "endpoint", ep.Namespace+"/"+ep.Name)
 		return Interface{}, err
 	}
-	made := Interface{Name: a.name, Endpoint: ep.Name, EndpointUID: ep.UID, Network: a.request.Network}
+	return interfaceOf(a, n.parsed, grants, ep), nil
+}
+
+func interfaceOf(a attachment, n *danm.Network, grants []grant, ep *danm.Endpoint) Interface {
+	made := Interface{
+		Name: a.name, Endpoint: ep.Name, EndpointUID: ep.UID, Network: a.request.Network,
+		Routes: map[string]string{}, HostDevice: n.Spec.Options.HostDev,
+	}
 	for _, g := range grants {
 		made.Addresses = append(made.Addresses, g.addr)
+		made.Prefixes = append(made.Prefixes, g.prefix)
 	}
-	return made, nil
+	maps.Copy(made.Routes, n.Spec.Options.Routes)
+	maps.Copy(made.Routes, n.Spec.Options.Routes6)
+	return made
 }
 
 // reserve sets the bits of an interface in one write of the network, and
@@ -223,7 +243,7 @@ func endpointOf(a attachment, n *danm.Network, grants []grant, host string) *dan
 			Pod:     a.pod.Name,
 			PodUID:  a.pod.UID,
 			CID:     a.cid,
-			Netns:   "/var/run/netns/" + a.cid,
+			Netns:   cmp.Or(a.netns, "/var/run/netns/"+a.cid),
 			APIType: string(n.Ref().Kind),
 		},
 	}

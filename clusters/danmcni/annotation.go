@@ -66,6 +66,15 @@ func Requests(g danm.Group, pod *corev1.Pod) ([]InterfaceRequest, error) {
 	return requests, nil
 }
 
+// RequestsInEitherSpelling is Requests for nodes whose pods may carry the
+// annotation of either group, as during a migration. That of g wins.
+func RequestsInEitherSpelling(g danm.Group, pod *corev1.Pod) ([]InterfaceRequest, error) {
+	if _, ok := pod.Annotations[g.InterfacesAnnotation()]; ok {
+		return Requests(g, pod)
+	}
+	return Requests(g.Other(), pod)
+}
+
 func parseAnnotation(text, namespace string) ([]InterfaceRequest, error) {
 	var list []annotated
 	if err := json.Unmarshal([]byte(text), &list); err != nil {

@@ -66,6 +66,34 @@ func TestRequestsIgnoresTheOtherGroup(t *testing.T) {
 	}
 }
 
+func TestRequestsInEitherSpellingPrefersItsOwnGroup(t *testing.T) {
+	const own, other = `[{"network":"own"}]`, `[{"network":"other"}]`
+	for _, tc := range []struct {
+		name        string
+		annotations map[string]string
+		want        string
+	}{
+		{"own spelling", map[string]string{"danm.io/interfaces": own}, "own"},
+		{"the other spelling", map[string]string{"danm.k8s.io/interfaces": other}, "other"},
+		{"both", map[string]string{"danm.io/interfaces": own, "danm.k8s.io/interfaces": other}, "own"},
+		{"neither", nil, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			requests, err := RequestsInEitherSpelling(danm.GroupDanmIO, podOf(tc.annotations))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, r := range requests {
+				got += r.Network.Name
+			}
+			if got != tc.want {
+				t.Errorf("network %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
 func TestRequestsNamesPodAnnotationAndInterfaceInErrors(t *testing.T) {
 	for _, tc := range []struct{ name, annotation, want string }{
 		{"not JSON", `network=n`, "not a JSON list"},

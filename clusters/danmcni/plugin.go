@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -86,6 +87,8 @@ type Config struct {
 	// interfaces of a pod. An error ends the plugin at that point as if its
 	// process had been killed: nothing is rolled back. nil means no delays.
 	Delay func(ctx context.Context, p Point) error
+	// Requests reads what a pod asks for; Requests of this package if nil.
+	Requests func(danm.Group, *corev1.Pod) ([]InterfaceRequest, error)
 	// Logger gets the errors that DANM swallows, at V(1).
 	Logger logr.Logger
 }
@@ -98,6 +101,9 @@ type Plugin struct{ cfg Config }
 func New(cfg Config) *Plugin {
 	if cfg.Variant == "" {
 		cfg.Variant = Danm43
+	}
+	if cfg.Requests == nil {
+		cfg.Requests = Requests
 	}
 	if cfg.Delay == nil {
 		cfg.Delay = func(ctx context.Context, _ Point) error { return ctx.Err() }
@@ -113,6 +119,9 @@ type Request struct {
 	// PodUID is compared by Careful if it is set. DANM 4.3 reads the pod by
 	// name and believes whatever UID it finds, so Danm43 ignores it.
 	PodUID types.UID
+	// Netns is written into the endpoints. Empty means where a runtime that
+	// names network namespaces by container ID puts it.
+	Netns string
 }
 
 // Interface is one interface that Add made.
@@ -122,6 +131,12 @@ type Interface struct {
 	EndpointUID types.UID
 	Network     danm.NetworkRef
 	Addresses   []netip.Addr // IPv4 first
+	// Prefixes are the Addresses with the prefix length of the network.
+	Prefixes []netip.Prefix
+	// Routes are those of the network, both families: target to gateway.
+	Routes map[string]string
+	// HostDevice is the node's interface that the network names, if any.
+	HostDevice string
 }
 
 // killedError says that Delay ended the plugin, so that nothing is rolled back.

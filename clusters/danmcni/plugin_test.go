@@ -13,6 +13,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/cleaner/ipam"
+	"github.com/danm-chaos/danm-chaos/clusters/danmcni/internal/memoryapi"
 )
 
 const (
@@ -23,6 +24,8 @@ const (
 var (
 	request   = Request{Namespace: "ns", Pod: "web-0", ContainerID: "cid-1"}
 	compareIP = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
+	comparePrefix = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 )
 
 func bitmap(t *testing.T, cidr string, addrs ...string) string {
@@ -63,7 +66,7 @@ func dualOptions(t *testing.T) object {
 
 func wantRequests(t *testing.T, a *memoryAPI, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, a.requests); diff != "" {
+	if diff := cmp.Diff(want, a.Requests); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }
@@ -80,8 +83,10 @@ func TestAddWritesTheBitBeforeTheEndpoint(t *testing.T) {
 		Name: "eth0", Endpoint: "id-1", EndpointUID: "uid-of-id-1",
 		Network:   danm.NetworkRef{Kind: danm.DanmNet, Namespace: "ns", Name: "net"},
 		Addresses: []netip.Addr{netip.MustParseAddr("10.10.10.10"), netip.MustParseAddr("2001:db8::102")},
+		Prefixes:  []netip.Prefix{netip.MustParsePrefix("10.10.10.10/24"), netip.MustParsePrefix("2001:db8::102/64")},
+		Routes:    map[string]string{},
 	}}
-	if diff := cmp.Diff(want, got, compareIP); diff != "" {
+	if diff := cmp.Diff(want, got, compareIP, comparePrefix); diff != "" {
 		t.Errorf("interfaces (-want +got):\n%s", diff)
 	}
 	wantRequests(t, a, "GET pods/web-0 200", "GET danmeps 200", "GET danmnets/net 200", "PUT danmnets/net 200",
@@ -102,7 +107,7 @@ func checkDualNetwork(t *testing.T, a *memoryAPI) {
 	if diff := cmp.Diff(want, a.option()); diff != "" {
 		t.Errorf("options (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(object{"x": float64(1)}, a.objects[netPath]["spec"].(object)["Future"]); diff != "" {
+	if diff := cmp.Diff(object{"x": float64(1)}, a.Objects[netPath]["spec"].(object)["Future"]); diff != "" {
 		t.Errorf("a field unknown to us was lost (-want +got):\n%s", diff)
 	}
 }
@@ -121,7 +126,7 @@ func checkEndpoint(t *testing.T, a *memoryAPI) {
 	serverSet := cmpopts.IgnoreMapEntries(func(k string, _ any) bool {
 		return k == "uid" || k == "resourceVersion" || k == "creationTimestamp"
 	})
-	if diff := cmp.Diff(want, a.objects[epsPath+"/id-1"], serverSet); diff != "" {
+	if diff := cmp.Diff(want, a.Objects[epsPath+"/id-1"], serverSet); diff != "" {
 		t.Errorf("endpoint (-want +got):\n%s", diff)
 	}
 }
@@ -149,7 +154,7 @@ func attached(t *testing.T, annotation string, options object, change func(*Conf
 	if _, err := a.plugin(t, change).Add(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
-	a.requests = nil
+	a.Requests = nil
 	return a
 }
 
@@ -185,14 +190,14 @@ func reusedDuringDel(t *testing.T, change func(*Config)) *memoryAPI {
 			if at != BeforeClear {
 				return nil
 			}
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			taken := clone(a.objects[epsPath+"/id-1"])
-			delete(a.objects, epsPath+"/id-1")
+			a.Mu.Lock()
+			defer a.Mu.Unlock()
+			taken := memoryapi.Clone(a.Objects[epsPath+"/id-1"])
+			delete(a.Objects, epsPath+"/id-1")
 			a.setOptions("alloc", bitmap(t, "10.10.10.0/24"))
 			taken["metadata"].(object)["name"] = "id-9"
 			taken["spec"].(object)["CID"] = "cid-9"
-			a.store(epsPath+"/id-9", taken)
+			a.Store(epsPath+"/id-9", taken)
 			a.setOptions("alloc", bitmap(t, "10.10.10.0/24", "10.10.10.10"))
 			return nil
 		}
@@ -227,8 +232,8 @@ func TestAddAllocatesAnewAfterAConflict(t *testing.T) {
 				c.Variant = v
 				c.Delay = func(_ context.Context, at Point) error {
 					if at == BeforeReserve {
-						a.mu.Lock()
-						defer a.mu.Unlock()
+						a.Mu.Lock()
+						defer a.Mu.Unlock()
 						a.setOptions("alloc", bitmap(t, "10.10.10.0/24", "10.10.10.10"))
 					}
 					return nil
@@ -257,7 +262,7 @@ func TestARefusedEndpointLeaksItsBitInDanmOnly(t *testing.T) {
 			a := newMemoryAPI()
 			a.addPod(dynamicV4)
 			a.addNetwork(v4Options(t))
-			a.onRequest = refuse(http.MethodPost, "danmeps", 403)
+			a.OnRequest = refuse(http.MethodPost, "danmeps", 403)
 			_, err := a.plugin(t, func(c *Config) { c.Variant = variant }).Add(t.Context(), request)
 			if err == nil {
 				t.Fatal("ADD succeeded without an endpoint")
@@ -271,7 +276,7 @@ func TestARefusedEndpointLeaksItsBitInDanmOnly(t *testing.T) {
 
 func refuse(method, shortened string, status int) func(method, path string) int {
 	return func(m, p string) int {
-		if m == method && shortPath(p) == shortened {
+		if m == method && memoryapi.ShortPath(p) == shortened {
 			return status
 		}
 		return 0
@@ -285,7 +290,7 @@ func TestAFailureAfterTheEndpointIsRolledBack(t *testing.T) {
 			a.addPod(dynamicV4)
 			a.addNetwork(v4Options(t))
 			failed := false
-			a.onRequest = func(method, p string) int {
+			a.OnRequest = func(method, p string) int {
 				created := len(a.endpointNames()) > 0
 				if method == http.MethodGet && p == netPath && created && !failed {
 					failed = true
@@ -366,11 +371,37 @@ func TestOnlyCarefulComparesThePodUID(t *testing.T) {
 	}
 }
 
+func TestCarefulKnowsAStaticPodByItsMirror(t *testing.T) {
+	a := newMemoryAPI()
+	a.addPod(dynamicV4)
+	a.addNetwork(v4Options(t))
+	a.Objects[podPath]["metadata"].(object)["annotations"].(object)["kubernetes.io/config.hash"] = "hash-of-manifest"
+	r := request
+	r.PodUID = "hash-of-manifest"
+	if _, err := a.plugin(t, careful).Add(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheEndpointHoldsTheNamespaceThatTheRuntimeMade(t *testing.T) {
+	a := newMemoryAPI()
+	a.addPod(dynamicV4)
+	a.addNetwork(v4Options(t))
+	r := request
+	r.Netns = "/run/netns/cni-1"
+	if _, err := a.plugin(t, nil).Add(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.Objects[epsPath+"/id-1"]["spec"].(object)["netns"]; got != r.Netns {
+		t.Errorf("netns is %v, want %s", got, r.Netns)
+	}
+}
+
 func TestDelOfDanmSwallowsTroubleAndCarefulReturnsIt(t *testing.T) {
 	for _, v := range Variants() {
 		set := func(c *Config) { c.Variant = v }
 		a := attached(t, dynamicV4, v4Options(t), set)
-		a.onRequest = refuse(http.MethodDelete, "danmeps/id-1", 500)
+		a.OnRequest = refuse(http.MethodDelete, "danmeps/id-1", 500)
 		err := a.plugin(t, set).Del(t.Context(), "cid-1")
 		if got, want := err != nil, v == Careful; got != want {
 			t.Errorf("%s: error %v", v, err)
@@ -395,12 +426,12 @@ func TestDelReturnsTheEndOfItsContext(t *testing.T) {
 
 func TestDelOfDanmTriesTheListTenTimes(t *testing.T) {
 	a := newMemoryAPI()
-	a.onRequest = func(string, string) int { return 403 }
+	a.OnRequest = func(string, string) int { return 403 }
 	if err := a.plugin(t, nil).Del(t.Context(), "cid-1"); err != nil {
 		t.Fatal(err)
 	}
-	if len(a.requests) != listAttemptsMax {
-		t.Errorf("%d requests", len(a.requests))
+	if len(a.Requests) != listAttemptsMax {
+		t.Errorf("%d requests", len(a.Requests))
 	}
 }
 
