@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -163,5 +162,5 @@ func (c *call) resultOf(a *attachment, results []*current.Result) *current.Resul
 	if a.IsOrdinary {
 		return results[0]
 	}
-	return mergeResults(slices.Clone(results), c.config.DNS)
+	return mergeResults(results, c.config.DNS)
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 )
@@ -74,7 +73,7 @@ func loadFile(path string) (*attachment, error) {
 	return &a, nil
 }
 
-// all returns every attachment of the network.
+// all returns every attachment of the network whose file can be read as one.
 func (d stateDir) all() ([]*attachment, error) {
 	paths, err := filepath.Glob(filepath.Join(string(d), "*"+stateSuffix))
 	if err != nil {
@@ -86,7 +85,7 @@ func (d stateDir) all() ([]*attachment, error) {
 		if err != nil {
 			return nil, err
 		}
-		if a != nil && strings.HasSuffix(path, a.IfName+stateSuffix) {
+		if a != nil {
 			all = append(all, a)
 		}
 	}
