@@ -207,7 +207,7 @@ func ParseAddress(s string) (addr netip.Addr, ok bool, err error) {
 }
 
 // Network is a DanmNet, TenantNetwork or ClusterNetwork. Only the fields that
-// matter for addresses are read; nothing is ever written back from here.
+// matter here are read; nothing is ever written back from here.
 type Network struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -231,6 +231,7 @@ type NetworkOptions struct {
 	PoolV6  IPPoolV6          `json:"allocation_pool_v6,omitempty"`
 	Routes  map[string]string `json:"routes,omitempty"`
 	Routes6 map[string]string `json:"routes6,omitempty"`
+	HostDev string            `json:"host_device,omitempty"` // parent device of an ipvlan or macvlan
 }
 
 // IPPool bounds dynamic IPv4 allocation; LastIP is DANM's own note.
