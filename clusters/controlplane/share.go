@@ -161,3 +161,6 @@ func (p Process) IsAlive() bool {
 // IsRunID tells whether the text can be the ID of a run, and so be part of
 // names and patterns.
 func IsRunID(id string) bool { return runIDPattern.MatchString(id) }
+
+// ExamineDisk tells whether the disk of the folder has the space.
+func ExamineDisk(name, folder string, need uint64) Finding { return examineDisk(name, folder, need) }

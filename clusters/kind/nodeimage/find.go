@@ -150,9 +150,9 @@ func kubernetesVersion(keys []string) (string, error) {
 	return "", errors.New("finding the version of Kubernetes: no such set of tools")
 }
 
-// sourcePatterns are the mains that go into the image, and what lays it out.
+// sourcePatterns are the main that goes into the image, and what lays it out.
 var sourcePatterns = []string{
-	"cmd/*/*.go", "ocispec/*.go",
+	"cmd/pause/*.go",
 	"nodeimage/archive.go", "nodeimage/build.go", "nodeimage/images.go", "nodeimage/rootfs.go", "nodeimage/tools.go",
 }
 

@@ -28,12 +28,13 @@ func packagesOf(prefix string, names ...string) []controlplane.ToolProgram {
 	return out
 }
 
-// ownPrograms are mains of this project that go into the node.
+// ownPrograms are mains of this project that nodes need. The wrapper is not
+// part of the image: it is mounted where the host needs it.
 var ownPrograms = []string{"pause", "oci-wrapper"}
 
 // placement says where programs are in a node, by folder.
 var placement = map[string][]string{
 	"usr/bin":       {"kubelet", "kubeadm", "kubectl"},
-	"usr/local/bin": {"containerd", "ctr", "containerd-shim-runc-v2", "crictl", "oci-wrapper"},
+	"usr/local/bin": {"containerd", "ctr", "containerd-shim-runc-v2", "crictl"},
 	"opt/cni/bin":   {"ptp", "bridge", "macvlan", "loopback", "host-local", "static", "portmap"},
 }

@@ -1,0 +1,170 @@
+package kind
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/danm-chaos/danm-chaos/clusters/kind/engine"
+)
+
+// controlPlaneLabel is on the node that must not be failed.
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// FailNode implements clusters.NodeFailer.
+func (c *Cluster) FailNode(ctx context.Context, name string) error {
+	if err := c.checkWorker(name); err != nil {
+		return fmt.Errorf("failing node: %w", err)
+	}
+	if _, err := engine.Run(ctx, "kill", name); err != nil {
+		return fmt.Errorf("failing node %s: %w", name, err)
+	}
+	return nil
+}
+
+// RestoreNode implements clusters.NodeFailer. Routes are of the node's memory
+// and have to be made again, on both sides.
+func (c *Cluster) RestoreNode(ctx context.Context, name string) error {
+	if err := c.checkWorker(name); err != nil {
+		return fmt.Errorf("restoring node: %w", err)
+	}
+	// Two nodes that start at once could swap their addresses.
+	c.restoring.Lock()
+	defer c.restoring.Unlock()
+	if _, err := engine.Run(ctx, "start", name); err != nil {
+		return fmt.Errorf("restoring node %s: %w", name, err)
+	}
+	all := slices.Clone(c.nodes)
+	if err := refreshAddresses(ctx, all); err != nil {
+		return fmt.Errorf("restoring node %s: %w", name, err)
+	}
+	for _, n := range all {
+		if n.address == "" {
+			continue // without power
+		}
+		if err := setRoutes(ctx, n.name, all); err != nil {
+			return fmt.Errorf("restoring node %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Workers returns the names of the nodes that may be failed.
+func (c *Cluster) Workers() []string {
+	var names []string
+	for _, n := range c.nodes {
+		if !n.isControlPlane {
+			names = append(names, n.name)
+		}
+	}
+	return names
+}
+
+func (c *Cluster) checkWorker(name string) error {
+	if !slices.Contains(c.Workers(), name) {
+		return fmt.Errorf("there is no worker %s", name)
+	}
+	return nil
+}
+
+// dressNodes gives every node what the image does not have: network and
+// workload image.
+func (c *Cluster) dressNodes(ctx context.Context, client kubernetes.Interface) error {
+	var err error
+	if c.nodes, err = awaitNodes(ctx, client, c.options.Workers+1); err != nil {
+		return err
+	}
+	if err := refreshAddresses(ctx, c.nodes); err != nil {
+		return err
+	}
+	image, err := os.ReadFile(c.workloadArchive())
+	if err != nil {
+		return fmt.Errorf("reading the workload image: %w", err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, n := range c.nodes {
+		group.Go(func() error { return c.dress(ctx, n, image) })
+	}
+	return group.Wait()
+}
+
+func (c *Cluster) dress(ctx context.Context, n node, image []byte) error {
+	if err := setRoutes(ctx, n.name, c.nodes); err != nil {
+		return err
+	}
+	config, err := ordinaryNetwork(n.podCIDR)
+	if err != nil {
+		return err
+	}
+	if _, err := engine.RunInput(ctx, strings.NewReader(config), "exec", "--interactive", n.name, "cp", "/dev/stdin", cniFile); err != nil {
+		return fmt.Errorf("configuring the network of %s: %w", n.name, err)
+	}
+	_, err = engine.RunInput(ctx, bytes.NewReader(image), "exec", "--interactive", n.name,
+		"ctr", "--namespace", "k8s.io", "images", "import", "--all-platforms", "-")
+	if err != nil {
+		return fmt.Errorf("loading the workload image into %s: %w", n.name, err)
+	}
+	return nil
+}
+
+// awaitNodes returns the nodes when all are registered and have their range of
+// addresses, by name.
+func awaitNodes(ctx context.Context, client kubernetes.Interface, count int) ([]node, error) {
+	var found []node
+	err := poll(ctx, func(ctx context.Context) (bool, error) {
+		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		found = found[:0]
+		for _, n := range list.Items {
+			_, isControlPlane := n.Labels[controlPlaneLabel]
+			found = append(found, node{name: n.Name, podCIDR: n.Spec.PodCIDR, isControlPlane: isControlPlane})
+		}
+		unready := func(n node) bool { return n.podCIDR == "" }
+		return len(found) == count && !slices.ContainsFunc(found, unready), nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("waiting for %d nodes to be registered: %w", count, err)
+	}
+	return found, nil
+}
+
+// awaitReady returns when every node is Ready.
+func awaitReady(ctx context.Context, client kubernetes.Interface) error {
+	var waiting []string
+	err := poll(ctx, func(ctx context.Context) (bool, error) {
+		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		waiting = waiting[:0]
+		for _, n := range list.Items {
+			if !isReady(n) {
+				waiting = append(waiting, n.Name)
+			}
+		}
+		return len(waiting) == 0, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for nodes %v to be Ready: %w", waiting, err)
+	}
+	return nil
+}
+
+func isReady(n corev1.Node) bool {
+	for _, condition := range n.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
