@@ -11,7 +11,7 @@ func toolSets() []controlplane.ToolSet {
 			"kubelet", "kubeadm", "kube-proxy", "kubectl")},
 		{Name: "containerd", Module: "github.com/containerd/containerd/v2", Programs: packagesOf("github.com/containerd/containerd/v2/cmd/",
 			"containerd", "ctr", "containerd-shim-runc-v2")},
-		{Name: "cniplugins", Module: "github.com/containernetworking/plugins", Programs: append(append(
+		{Name: "cni-plugins", Module: "github.com/containernetworking/plugins", Programs: append(append(
 			packagesOf("github.com/containernetworking/plugins/plugins/main/", "ptp", "bridge", "macvlan", "loopback"),
 			packagesOf("github.com/containernetworking/plugins/plugins/ipam/", "host-local", "static")...),
 			packagesOf("github.com/containernetworking/plugins/plugins/meta/", "portmap")...)},

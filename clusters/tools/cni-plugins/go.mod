@@ -1,5 +1,5 @@
-// Builds the reference CNI plugins for the nodes of kind clusters. Built, never imported.
-module github.com/danm-chaos/danm-chaos/clusters/tools/cniplugins
+// Builds the reference CNI plugins, which move the packets. Built, never imported.
+module github.com/danm-chaos/danm-chaos/clusters/tools/cni-plugins
 
 go 1.26.0
 
