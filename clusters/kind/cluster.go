@@ -18,6 +18,7 @@ import (
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
+	"github.com/danm-chaos/danm-chaos/clusters/danmcni"
 	"github.com/danm-chaos/danm-chaos/clusters/kind/nodeimage"
 	"github.com/danm-chaos/danm-chaos/harness/history"
 )
@@ -42,6 +43,8 @@ type Options struct {
 	Workers int        // WorkersDefault if 0
 	// Image is the node image. If empty, one is found, pulled or built.
 	Image string
+	// CNI is DANM's plugin. Without it, annotations of pods mean nothing.
+	CNI *CNI
 	// DefaultDetection leaves it to Kubernetes' own settings when a node counts
 	// as dead: after about 50 seconds, and its pods five minutes later.
 	DefaultDetection bool
@@ -85,6 +88,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	if o.Workers == 0 {
 		o.Workers = WorkersDefault
+	}
+	if o.CNI != nil && o.CNI.Variant == "" {
+		o.CNI = &CNI{Program: o.CNI.Program, Variant: danmcni.Danm43}
 	}
 	if _, err := danm.ParseGroup(string(o.Group)); err != nil {
 		return nil, fmt.Errorf("starting a kind cluster: %w", err)

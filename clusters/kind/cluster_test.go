@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/cleaner/ipam"
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/clusters/kind/engine"
 	"github.com/danm-chaos/danm-chaos/clusters/kind/nodeimage"
@@ -143,6 +144,53 @@ func TestANodeDiesAndItsPodsComeBackElsewhere(t *testing.T) {
 	}
 }
 
+// pluginVariable names a built danm-cni.
+const pluginVariable = "DANM_CNI_PROGRAM"
+
+func TestPodsHaveTheAddressOfTheirEndpoint(t *testing.T) {
+	needEngine(t)
+	plugin := os.Getenv(pluginVariable)
+	if plugin == "" {
+		t.Skipf("needs DANM's plugin; set %s to a built danm-cni", pluginVariable)
+	}
+	watch := &stopwatch{t: t, began: time.Now()}
+	recorder := &history.Memory{}
+	c, err := Start(t.Context(), Options{
+		RunID: "test-cni-" + strconv.Itoa(os.Getpid()), Group: danm.GroupDanmIO, Workers: 2,
+		CNI: &CNI{Program: plugin}, Recorder: recorder, Progress: os.Stderr,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	w := newWorld(t, c)
+	w.createNetwork()
+	w.annotations = map[string]string{danm.GroupDanmIO.InterfacesAnnotation(): `[{"network":"internal","ip":"dynamic"}]`}
+	watch.lap("cluster ready")
+	w.createSet()
+	w.await("all pods Ready", func(pods []corev1.Pod) bool { return len(pods) == replicas && all(pods, isPodReady) })
+	watch.lap("StatefulSet of 5 Ready, with addresses of DANM")
+
+	addresses := w.addressesByPodUID()
+	for _, p := range w.pods() {
+		if got := addresses[string(p.UID)]; got != p.Status.PodIP+"/24" {
+			t.Errorf("%s has %s, its endpoint %q", p.Name, p.Status.PodIP, got)
+		}
+	}
+	if err := c.DrainAudit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range c.Workers() {
+		if !hasAudit(recorder.Records(), clusters.UserNodePrefix+name, "create", danm.EndpointResource) {
+			t.Errorf("the audit log does not name %s as the writer of its endpoints", name)
+		}
+	}
+}
+
 func TestACancelledStartLeavesNothing(t *testing.T) {
 	needEngine(t)
 	before := remains(t, "")
@@ -170,9 +218,10 @@ func TestACancelledStartLeavesNothing(t *testing.T) {
 
 // world is the cluster as the test sees it.
 type world struct {
-	t       *testing.T
-	client  kubernetes.Interface
-	objects dynamic.Interface
+	t           *testing.T
+	client      kubernetes.Interface
+	objects     dynamic.Interface
+	annotations map[string]string // of pods
 }
 
 func newWorld(t *testing.T, c *Cluster) *world {
@@ -199,7 +248,7 @@ func (w *world) createSet() {
 			Replicas: &count, ServiceName: "ss-cinfo", PodManagementPolicy: appsv1.ParallelPodManagement,
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: w.annotations},
 				Spec: corev1.PodSpec{
 					TerminationGracePeriodSeconds: &grace, AutomountServiceAccountToken: &noToken,
 					Containers: []corev1.Container{{Name: "pause", Image: "pause", ImagePullPolicy: corev1.PullNever}},
@@ -214,14 +263,39 @@ func (w *world) createSet() {
 
 func (w *world) createNetwork() {
 	w.t.Helper()
+	const cidr = "10.10.10.0/24"
+	empty, err := ipam.Empty(ipam.Spec{Object: namespace + "/internal", CIDR: cidr})
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	network := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": string(danm.GroupDanmIO) + "/v1", "kind": "DanmNet",
-		"metadata": map[string]any{"name": "internal"}, "spec": map[string]any{"NetworkID": "internal", "NetworkType": "ipvlan"},
+		"metadata": map[string]any{"name": "internal"},
+		"spec": map[string]any{"NetworkID": "internal", "NetworkType": "ipvlan", "Options": map[string]any{
+			"cidr": cidr, "allocation_pool": map[string]any{"start": "10.10.10.10", "end": "10.10.10.200"}, "alloc": empty,
+		}},
 	}}
 	resource := w.objects.Resource(danm.GroupDanmIO.Resource(danm.DanmNetResource)).Namespace(namespace)
 	if _, err := resource.Create(w.t.Context(), network, metav1.CreateOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+func (w *world) addressesByPodUID() map[string]string {
+	w.t.Helper()
+	list, err := danm.NewClient(w.objects, danm.GroupDanmIO).Endpoints(namespace).List(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	out := map[string]string{}
+	for i := range list.Items {
+		ep, err := danm.ToEndpoint(&list.Items[i])
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		out[string(ep.Spec.PodUID)] = ep.Spec.Interface.Address
+	}
+	return out
 }
 
 func (w *world) pods() []corev1.Pod {

@@ -6,6 +6,11 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/clusters"
+	"github.com/danm-chaos/danm-chaos/clusters/danmcni"
 	"github.com/danm-chaos/danm-chaos/clusters/kind/engine"
 )
 
@@ -17,30 +22,69 @@ type node struct {
 	address        string // in the engine's network
 }
 
-// cniFile is read by containerd in every node.
-const cniFile = "/etc/cni/net.d/10-danm-chaos.conflist"
+// Where the network configuration of a node is, and what it refers to.
+// containerd takes a file without extension for none of its own.
+const (
+	cniFile       = "/etc/cni/net.d/10-danm-chaos.conflist"
+	cniKubeconfig = "/etc/cni/net.d/danm-chaos.kubeconfig"
+	cniProgram    = "/opt/cni/bin/danm-cni"
+	cniLog        = "/var/log/danm-cni.log"
+)
 
-// ordinaryNetwork configures the network of pods that ask for nothing else:
-// each node hands out addresses of its own range.
-func ordinaryNetwork(podCIDR string) (string, error) {
+// CNI is DANM's plugin, for pods that ask for interfaces of DANM's networks.
+type CNI struct {
+	Program string          // path of danm-cni on this machine
+	Variant danmcni.Variant // whose write order it has; danmcni.Danm43 if empty
+}
+
+// networkConfig configures the network of a node. Without DANM's plugin, every
+// pod gets the ordinary network.
+func networkConfig(n node, group danm.Group, cni *CNI) (string, error) {
+	first := ordinaryNetwork(n.podCIDR)
+	if cni != nil {
+		first = object{
+			"type": "danm-cni", "kubeconfig": cniKubeconfig, "danmAPI": string(group), "variant": string(cni.Variant),
+			"nodeName": n.name, "logFile": cniLog, "delegate": first,
+		}
+	}
 	out, err := json.MarshalIndent(object{
 		"cniVersion": "1.0.0", "name": "danm-chaos",
-		"plugins": []object{
-			{"type": "ptp", "ipMasq": true, "ipam": object{
-				"type": "host-local",
-				// In memory, so that it is gone with the node's power as its
-				// pods are.
-				"dataDir": "/run/cni-ipam-state",
-				"ranges":  [][]object{{{"subnet": podCIDR}}},
-				"routes":  []object{{"dst": "0.0.0.0/0"}},
-			}},
-			{"type": "portmap", "capabilities": object{"portMappings": true}},
-		},
+		"plugins": []object{first, {"type": "portmap", "capabilities": object{"portMappings": true}}},
 	}, "", "  ")
 	if err != nil {
 		return "", fmt.Errorf("encoding the network configuration: %w", err)
 	}
 	return string(out), nil
+}
+
+// ordinaryNetwork is for pods that ask for nothing else: each node hands out
+// addresses of its own range.
+func ordinaryNetwork(podCIDR string) object {
+	return object{"type": "ptp", "ipMasq": true, "ipam": object{
+		"type": "host-local",
+		// In memory, so that it is gone with the node's power as its pods are.
+		"dataDir": "/run/cni-ipam-state",
+		"ranges":  [][]object{{{"subnet": podCIDR}}},
+		"routes":  []object{{"dst": "0.0.0.0/0"}},
+	}}
+}
+
+// nodeKubeconfig turns the administrator's kubeconfig into one of a node: the
+// API server takes and audits what is done with it as done by the node.
+func nodeKubeconfig(admin, name string) ([]byte, error) {
+	config, err := clientcmd.Load([]byte(admin))
+	if err != nil {
+		return nil, fmt.Errorf("reading the administrator's kubeconfig: %w", err)
+	}
+	user := clusters.UserNodePrefix + name
+	groups, err := groupsOf(user)
+	if err != nil {
+		return nil, err
+	}
+	for _, auth := range config.AuthInfos {
+		auth.Impersonate, auth.ImpersonateGroups = user, groups
+	}
+	return clientcmd.Write(*config)
 }
 
 // routesOf returns the commands that let the pods of a node reach those of the

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -85,34 +84,78 @@ func (c *Cluster) dressNodes(ctx context.Context, client kubernetes.Interface) e
 	if err := refreshAddresses(ctx, c.nodes); err != nil {
 		return err
 	}
-	image, err := os.ReadFile(c.workloadArchive())
+	files, err := c.readNodeFiles()
 	if err != nil {
-		return fmt.Errorf("reading the workload image: %w", err)
+		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, n := range c.nodes {
-		group.Go(func() error { return c.dress(ctx, n, image) })
+		group.Go(func() error { return c.dress(ctx, n, files) })
 	}
 	return group.Wait()
 }
 
-func (c *Cluster) dress(ctx context.Context, n node, image []byte) error {
+// nodeFiles are what every node is given.
+type nodeFiles struct {
+	workload []byte // an archive
+	plugin   []byte // DANM's, or nothing
+	admin    string // kubeconfig as seen by nodes
+}
+
+func (c *Cluster) readNodeFiles() (f nodeFiles, err error) {
+	if f.workload, err = os.ReadFile(c.workloadArchive()); err != nil {
+		return f, fmt.Errorf("reading the workload image: %w", err)
+	}
+	if c.options.CNI == nil {
+		return f, nil
+	}
+	if f.plugin, err = os.ReadFile(c.options.CNI.Program); err != nil {
+		return f, fmt.Errorf("reading DANM's plugin: %w", err)
+	}
+	if f.admin, err = c.provider.KubeConfig(c.data.Cluster, true); err != nil {
+		return f, fmt.Errorf("getting access for nodes: %w", err)
+	}
+	return f, nil
+}
+
+func (c *Cluster) dress(ctx context.Context, n node, files nodeFiles) error {
 	if err := setRoutes(ctx, n.name, c.nodes); err != nil {
 		return err
 	}
-	config, err := ordinaryNetwork(n.podCIDR)
+	if err := inNode(ctx, n.name, files.workload, "ctr", "--namespace", "k8s.io", "images", "import", "--all-platforms", "-"); err != nil {
+		return fmt.Errorf("loading the workload image into %s: %w", n.name, err)
+	}
+	if c.options.CNI != nil {
+		if err := installPlugin(ctx, n.name, files); err != nil {
+			return fmt.Errorf("installing DANM's plugin in %s: %w", n.name, err)
+		}
+	}
+	config, err := networkConfig(n, c.options.Group, c.options.CNI)
 	if err != nil {
 		return err
 	}
-	if _, err := engine.RunInput(ctx, strings.NewReader(config), "exec", "--interactive", n.name, "cp", "/dev/stdin", cniFile); err != nil {
+	// Last: with it, the node becomes Ready and may be given pods.
+	if err := inNode(ctx, n.name, []byte(config), "cp", "/dev/stdin", cniFile); err != nil {
 		return fmt.Errorf("configuring the network of %s: %w", n.name, err)
 	}
-	_, err = engine.RunInput(ctx, bytes.NewReader(image), "exec", "--interactive", n.name,
-		"ctr", "--namespace", "k8s.io", "images", "import", "--all-platforms", "-")
-	if err != nil {
-		return fmt.Errorf("loading the workload image into %s: %w", n.name, err)
-	}
 	return nil
+}
+
+func installPlugin(ctx context.Context, name string, files nodeFiles) error {
+	kubeconfig, err := nodeKubeconfig(files.admin, name)
+	if err != nil {
+		return err
+	}
+	if err := inNode(ctx, name, kubeconfig, "install", "-m", "0600", "/dev/stdin", cniKubeconfig); err != nil {
+		return err
+	}
+	return inNode(ctx, name, files.plugin, "install", "-m", "0755", "/dev/stdin", cniProgram)
+}
+
+// inNode runs a program in a node, with something to read.
+func inNode(ctx context.Context, name string, in []byte, argv ...string) error {
+	_, err := engine.RunInput(ctx, bytes.NewReader(in), append([]string{"exec", "--interactive", name}, argv...)...)
+	return err
 }
 
 // awaitNodes returns the nodes when all are registered and have their range of

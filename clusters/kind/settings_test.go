@@ -8,7 +8,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
+
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/clusters/danmcni"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -37,12 +42,38 @@ func TestClusterConfig(t *testing.T) {
 	}
 }
 
-func TestOrdinaryNetwork(t *testing.T) {
-	got, err := ordinaryNetwork("10.244.2.0/24")
+func TestNetworkConfig(t *testing.T) {
+	n := node{name: "w1", podCIDR: "10.244.2.0/24"}
+	for file, cni := range map[string]*CNI{
+		"ordinary.conflist": nil,
+		"danm.conflist":     {Program: "/x/danm-cni", Variant: danmcni.Danm43},
+	} {
+		got, err := networkConfig(n, danm.GroupDanmIO, cni)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compareGolden(t, file, got+"\n")
+	}
+}
+
+func TestNodeKubeconfigActsAsTheNode(t *testing.T) {
+	admin := clientcmdapi.NewConfig()
+	admin.AuthInfos["kind"] = &clientcmdapi.AuthInfo{Token: "secret"}
+	text, err := clientcmd.Write(*admin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	compareGolden(t, "ordinary.conflist", got+"\n")
+	if text, err = nodeKubeconfig(string(text), "w1"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := clientcmd.Load(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	auth := got.AuthInfos["kind"]
+	if auth.Token != "secret" || auth.Impersonate != "system:node:w1" {
+		t.Errorf("acts as %q", auth.Impersonate)
+	}
 }
 
 func compareGolden(t *testing.T, name, got string) {
