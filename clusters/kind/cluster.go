@@ -179,7 +179,10 @@ func (c *Cluster) furnish(ctx context.Context) error {
 
 // prepare makes the folder with all files and returns our own programs.
 func (c *Cluster) prepare(ctx context.Context) (programs map[string]string, err error) {
-	for _, folder := range []string{c.data.Folder, c.auditFolder(), c.logs} {
+	if err := os.Mkdir(c.data.Folder, 0o700); err != nil {
+		return nil, fmt.Errorf("making the run's folder: %w", err)
+	}
+	for _, folder := range []string{c.auditFolder(), c.logs} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return nil, fmt.Errorf("making the run's folder: %w", err)
 		}
@@ -230,10 +233,11 @@ func (c *Cluster) create(ctx context.Context, s settings) error {
 	}
 	environment.Lock()
 	defer environment.Unlock()
-	if err := os.Setenv(networkVariable, c.data.Cluster); err != nil {
-		return err
+	restore, err := setVariable(networkVariable, c.data.Cluster)
+	if err != nil {
+		return fmt.Errorf("naming the network: %w", err)
 	}
-	defer os.Unsetenv(networkVariable)
+	defer restore()
 	c.provider = kindcluster.NewProvider(kindcluster.ProviderWithDocker(), kindcluster.ProviderWithLogger(c.log))
 	created := make(chan error, 1)
 	go func() {
@@ -252,6 +256,21 @@ func (c *Cluster) create(ctx context.Context, s settings) error {
 		return fmt.Errorf("creating the nodes: %w (see kind.log with KeepLogs)", err)
 	}
 	return nil
+}
+
+// setVariable returns what gives the variable its value back.
+func setVariable(name, value string) (restore func(), err error) {
+	old, had := os.LookupEnv(name)
+	if err := os.Setenv(name, value); err != nil {
+		return nil, err
+	}
+	return func() {
+		if had {
+			_ = os.Setenv(name, old) // it could be set before
+			return
+		}
+		_ = os.Unsetenv(name)
+	}, nil
 }
 
 // abort returns when kind has stopped, so that it makes nothing after us.

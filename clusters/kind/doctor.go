@@ -46,7 +46,7 @@ func unfit(name string, err error) controlplane.Finding {
 }
 
 func examineRuntime(h host) controlplane.Finding {
-	if err := h.check(); err != nil {
+	if err := h.checkRuntime(); err != nil {
 		return unfit("privileged containers", err)
 	}
 	f := controlplane.Finding{Name: "privileged containers", OK: true, Detail: "started by " + h.runtime}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 	"github.com/danm-chaos/danm-chaos/clusters/kind/engine"
 )
 
@@ -44,19 +45,19 @@ type engineInfo struct {
 }
 
 // UnfitHostError is why no cluster can be started here, with the cure.
-type UnfitHostError struct{ Detail, Cure string }
-
-// Error implements error, in one line.
-func (e *UnfitHostError) Error() string { return e.Detail + "; " + e.Cure }
+type UnfitHostError = engine.UnfitHostError
 
 // examineHost asks the engine. It changes nothing.
 func examineHost(ctx context.Context) (host, error) {
 	text, err := engine.Run(ctx, "info", "--format", "{{json .}}")
 	if errors.Is(err, engine.ErrMissing) {
-		return host{}, &UnfitHostError{err.Error(), "install an engine (apt-get install docker.io)"}
+		return host{}, &UnfitHostError{Detail: err.Error(), Cure: "install an engine (apt-get install docker.io)"}
 	}
 	if err != nil {
-		return host{}, &UnfitHostError{"the container engine does not answer: " + firstLine(err.Error()), "start it (dockerd, or systemctl start docker), or get the right to use it"}
+		return host{}, &UnfitHostError{
+			Detail: "the container engine does not answer: " + firstLine(err.Error()),
+			Cure:   "start it (dockerd, or systemctl start docker), or get the right to use it",
+		}
 	}
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -97,8 +98,20 @@ func hasCapability(status string, number uint) (bool, error) {
 // isWrapped tells whether the engine starts containers through the wrapper.
 func (h host) isWrapped() bool { return filepath.Base(h.runtime) == wrapperName }
 
-// check says whether the host can run privileged containers at all.
+// check says whether the host can run nodes at all.
 func (h host) check() error {
+	if err := h.checkRuntime(); err != nil {
+		return err
+	}
+	disk := controlplane.ExamineDisk("disk space for nodes", h.folder, nodesDiskBytes)
+	if !disk.OK {
+		return &UnfitHostError{Detail: disk.Name + ": " + disk.Detail, Cure: disk.Cure}
+	}
+	return nil
+}
+
+// checkRuntime says whether privileged containers can be started.
+func (h host) checkRuntime() error {
 	if h.lacksCapability && !h.isWrapped() {
 		return &UnfitHostError{
 			Detail: "this host hands out no CAP_SYS_RESOURCE, so the engine cannot start a node",

@@ -36,14 +36,21 @@ func TestHostCheck(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = h.check()
+			err = h.checkRuntime()
 			if (err == nil) != test.fit {
-				t.Fatalf("fit %v, but check says %v", test.fit, err)
+				t.Fatalf("fit %v, but the check says %v", test.fit, err)
 			}
 			if e := (*UnfitHostError)(nil); err != nil && (!errors.As(err, &e) || strings.Contains(err.Error(), "\n")) {
 				t.Errorf("not one line with the cure: %v", err)
 			}
 		})
+	}
+}
+
+func TestAHostWithoutDiskIsUnfit(t *testing.T) {
+	h := host{runtime: "runc", folder: "/proc"} // which has no space at all
+	if e := (*UnfitHostError)(nil); !errors.As(h.check(), &e) {
+		t.Errorf("check says %v", h.check())
 	}
 }
 
@@ -69,7 +76,7 @@ func TestFindingsSayWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	findings := []controlplane.Finding{
-		unfit("container engine", &UnfitHostError{"there is none", "install one"}),
+		unfit("container engine", &UnfitHostError{Detail: "there is none", Cure: "install one"}),
 		examineRuntime(poor),
 		examineMemory(host{memory: 1 << 30}),
 		examineImage(nodeimage.Plan{Trouble: errors.New("no debootstrap")}, ""),

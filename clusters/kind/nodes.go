@@ -20,13 +20,7 @@ const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
 // FailNode implements clusters.NodeFailer.
 func (c *Cluster) FailNode(ctx context.Context, name string) error {
-	if err := c.checkWorker(name); err != nil {
-		return fmt.Errorf("failing node: %w", err)
-	}
-	if _, err := engine.Run(ctx, "kill", name); err != nil {
-		return fmt.Errorf("failing node %s: %w", name, err)
-	}
-	return nil
+	return c.onWorker(ctx, "failing", name, "kill", name)
 }
 
 // RestoreNode implements clusters.NodeFailer. Routes are of the node's memory

@@ -22,6 +22,12 @@ const errorLinesMax = 10
 // ErrMissing is returned where there is no engine's command at all.
 var ErrMissing = errors.New("there is no docker command in PATH")
 
+// UnfitHostError is why something cannot be done on this machine, with the cure.
+type UnfitHostError struct{ Detail, Cure string }
+
+// Error implements error, in one line.
+func (e *UnfitHostError) Error() string { return e.Detail + "; " + e.Cure }
+
 // Run runs one command of the engine and returns what it printed.
 func Run(ctx context.Context, args ...string) (string, error) {
 	return RunInput(ctx, nil, args...)

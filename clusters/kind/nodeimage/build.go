@@ -60,11 +60,15 @@ func (r recipe) build(ctx context.Context, progress io.Writer) (err error) {
 	if engine.HasImage(ctx, r.tag()) {
 		return nil
 	}
-	work, err := os.MkdirTemp("", "danm-chaos-nodeimage-*")
+	// We hold the lock, so a folder that is there is of a build that was killed.
+	if err := removeWork(workPattern()); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", workName+"*")
 	if err != nil {
 		return fmt.Errorf("making a work folder: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	defer func() { err = errors.Join(err, removeWork(work)) }()
 	b := &builder{recipe: r, work: work, progress: progress}
 	if err := b.run(ctx); err != nil {
 		return fmt.Errorf("building the node image: %w", err)
@@ -112,35 +116,12 @@ func (b *builder) assemble(ctx context.Context) error {
 }
 
 func (b *builder) bootstrap(ctx context.Context) error {
-	return b.command(ctx, nil, "debootstrap", "--variant=minbase", "--include="+strings.Join(packages, ","), suite, b.root())
-}
-
-// command runs a program of the host; what it says is only repeated if it fails.
-func (b *builder) command(ctx context.Context, out io.Writer, argv ...string) error {
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
-	var words bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &words, &words
-	if out != nil {
-		cmd.Stdout = out
-	}
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("running %s: %w: %s", filepath.Base(argv[0]), err, tail(words.String()))
-	}
-	return nil
-}
-
-// tailBytes bounds what an error repeats of a program's words.
-const tailBytes = 2000
-
-func tail(text string) string {
-	text = strings.TrimSpace(text)
-	return text[max(0, len(text)-tailBytes):]
+	return command(ctx, nil, "debootstrap", "--variant=minbase", "--include="+strings.Join(packages, ","), suite, b.root())
 }
 
 func (b *builder) pack(ctx context.Context, archive string) error {
 	var tags bytes.Buffer
-	if err := b.command(ctx, &tags, b.programs["kubeadm"], "config", "images", "list", "--kubernetes-version", b.recipe.version); err != nil {
+	if err := command(ctx, &tags, b.programs["kubeadm"], "config", "images", "list", "--kubernetes-version", b.recipe.version); err != nil {
 		return err
 	}
 	config, err := os.ReadFile(filepath.Join(b.recipe.kindFiles, "etc/containerd/config.toml"))
@@ -164,7 +145,7 @@ func (b *builder) pack(ctx context.Context, archive string) error {
 
 func (b *builder) writeBaseSpec(ctx context.Context) error {
 	var out bytes.Buffer
-	if err := b.command(ctx, &out, b.programs["ctr"], "oci", "spec"); err != nil {
+	if err := command(ctx, &out, b.programs["ctr"], "oci", "spec"); err != nil {
 		return err
 	}
 	var spec map[string]any

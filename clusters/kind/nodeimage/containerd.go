@@ -59,20 +59,20 @@ func (b *builder) importImages(ctx context.Context, archive string) (err error) 
 	defer func() { err = errors.Join(err, stop(server.Process, ended)) }()
 
 	ctr := []string{b.programs["ctr"], "--address", filepath.Join(state, "containerd.sock"), "--namespace", "k8s.io"}
-	if err := b.awaitContainerd(ctx, ctr); err != nil {
+	if err := awaitContainerd(ctx, ctr); err != nil {
 		return fmt.Errorf("%w: %s", err, tail(words.String()))
 	}
 	// Unpacking is left to the node: it may have another snapshotter.
-	return b.command(ctx, nil, append(ctr, "images", "import", "--all-platforms", "--no-unpack", archive)...)
+	return command(ctx, nil, append(ctr, "images", "import", "--all-platforms", "--no-unpack", archive)...)
 }
 
-func (b *builder) awaitContainerd(ctx context.Context, ctr []string) error {
+func awaitContainerd(ctx context.Context, ctr []string) error {
 	ctx, cancel := context.WithTimeout(ctx, containerdStart)
 	defer cancel()
 	ticker := time.NewTicker(containerdPoll)
 	defer ticker.Stop()
 	for {
-		err := b.command(ctx, nil, append(ctr[:len(ctr):len(ctr)], "version")...)
+		err := command(ctx, nil, append(ctr[:len(ctr):len(ctr)], "version")...)
 		if err == nil {
 			return nil
 		}

@@ -100,11 +100,11 @@ func pull(ctx context.Context, image string, progress io.Writer) error {
 // checkBuilder says what is missing for a build, before anything is compiled.
 func checkBuilder() error {
 	if os.Geteuid() != 0 {
-		return errors.New("building a node image takes root; name an image that is there with --node-image")
+		return &engine.UnfitHostError{Detail: "building a node image takes root", Cure: "be root, or name an image that is there with --node-image"}
 	}
 	for _, program := range []string{"debootstrap", "tar"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("building a node image takes %s: apt-get install %s", program, program)
+			return &engine.UnfitHostError{Detail: "building a node image takes " + program, Cure: "apt-get install " + program}
 		}
 	}
 	return nil

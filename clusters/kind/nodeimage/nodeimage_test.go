@@ -3,11 +3,13 @@ package nodeimage
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -198,6 +200,38 @@ func TestKindFilesGetTheModesOfItsDockerfile(t *testing.T) {
 		if err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v; want %v", name, info, err, want)
 		}
+	}
+}
+
+func TestMountsBelowComeOffInReverse(t *testing.T) {
+	const table = "22 1 8:1 / / rw - ext4 /dev/a rw\n" +
+		"30 22 0:5 / /tmp/work/root/proc rw - proc proc rw\n" +
+		"31 22 0:6 / /tmp/work2/root/proc rw - proc proc rw\n" +
+		"32 30 0:7 / /tmp/work/root/proc/sys rw - proc proc rw\n"
+	want := []string{"/tmp/work/root/proc/sys", "/tmp/work/root/proc"}
+	if diff := cmp.Diff(want, mountsBelow(table, "/tmp/work")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestACommandIsAskedToEndWithWhatItStarted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	folder := t.TempDir()
+	script := `trap 'echo tidy > ` + folder + `/tidy; exit 1' TERM; echo up > ` + folder + `/up; sleep 60 & wait`
+	ended := make(chan error, 1)
+	go func() { ended <- command(ctx, nil, "sh", "-c", script) }()
+	for {
+		if _, err := os.Stat(filepath.Join(folder, "up")); err == nil {
+			break
+		}
+		runtime.Gosched()
+	}
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("an interrupted command is no error")
+	}
+	if _, err := os.Stat(filepath.Join(folder, "tidy")); err != nil {
+		t.Error("it was not given the time to tidy up:", err)
 	}
 }
 
