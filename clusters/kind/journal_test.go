@@ -12,9 +12,12 @@ import (
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 )
 
-// useCache gives the test journals of its own.
+// useCache gives the test journals of its own. The go command keeps its cache.
 func useCache(t *testing.T) {
 	t.Helper()
+	if cache, err := os.UserCacheDir(); err == nil && os.Getenv("GOCACHE") == "" {
+		t.Setenv("GOCACHE", filepath.Join(cache, "go-build"))
+	}
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("TMPDIR", t.TempDir())
 }

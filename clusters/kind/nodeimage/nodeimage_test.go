@@ -220,11 +220,15 @@ func TestACommandIsAskedToEndWithWhatItStarted(t *testing.T) {
 	script := `trap 'echo tidy > ` + folder + `/tidy; exit 1' TERM; echo up > ` + folder + `/up; sleep 60 & wait`
 	ended := make(chan error, 1)
 	go func() { ended <- command(ctx, nil, "sh", "-c", script) }()
-	for {
-		if _, err := os.Stat(filepath.Join(folder, "up")); err == nil {
-			break
+	for up := false; !up; {
+		select {
+		case err := <-ended:
+			t.Fatal("it ended by itself:", err)
+		default:
+			_, err := os.Stat(filepath.Join(folder, "up"))
+			up = err == nil
+			runtime.Gosched()
 		}
-		runtime.Gosched()
 	}
 	cancel()
 	if err := <-ended; err == nil {
