@@ -2,14 +2,18 @@ package controlplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 
 	"k8s.io/client-go/dynamic"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/harness/history"
 )
 
@@ -161,6 +165,46 @@ func (p Process) IsAlive() bool {
 // IsRunID tells whether the text can be the ID of a run, and so be part of
 // names and patterns.
 func IsRunID(id string) bool { return runIDPattern.MatchString(id) }
+
+// StartCleaner starts a cleaner as a child that dies with this program and bears
+// the mark of the run.
+func StartCleaner(s clusters.CleanerSpec, kubeconfig, runID string) (clusters.CleanerProcess, error) {
+	if len(s.Argv) == 0 {
+		return nil, errors.New("starting the cleaner: no program given")
+	}
+	argv := make([]string, len(s.Argv))
+	for i, arg := range s.Argv {
+		argv[i] = strings.ReplaceAll(arg, kubeconfigPlaceholder, kubeconfig)
+	}
+	if s.Logs == nil {
+		s.Logs = io.Discard
+	}
+	p, err := startProcess(command{name: cleanerName, argv: argv, env: []string{runVariable + "=" + runID}, output: s.Logs})
+	if err != nil {
+		return nil, fmt.Errorf("starting the cleaner: %w", err)
+	}
+	return cleanerProcess{p}, nil
+}
+
+// KillMarked kills every process that bears the mark of a dead run, as those of
+// a cleaner that was wrapped in a shell do, and returns how many there were.
+func KillMarked(ctx context.Context, runID string) (int, error) {
+	all, err := listProcesses()
+	if err != nil {
+		return 0, err
+	}
+	var killed []identity
+	for _, stat := range all {
+		if !hasEnvironment(stat.PID, runVariable+"="+runID) {
+			continue
+		}
+		if err := syscall.Kill(stat.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return len(killed), fmt.Errorf("killing process %d of run %s: %w", stat.PID, runID, err)
+		}
+		killed = append(killed, stat.identity)
+	}
+	return len(killed), waitUntilDead(ctx, killed)
+}
 
 // ExamineDisk tells whether the disk of the folder has the space.
 func ExamineDisk(name, folder string, need uint64) Finding { return examineDisk(name, folder, need) }

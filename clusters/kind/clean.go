@@ -57,6 +57,13 @@ func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error
 		fmt.Fprintf(out, "run %s: still goes, as process %d; left alone\n", data.RunID, data.Owner.PID)
 		return nil
 	}
+	killed, err := controlplane.KillMarked(ctx, data.RunID)
+	if err != nil {
+		return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
+	}
+	if killed > 0 {
+		fmt.Fprintf(out, "run %s: killed %d processes\n", data.RunID, killed)
+	}
 	if err := remove(ctx, data, path, out); err != nil {
 		return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
 	}

@@ -70,6 +70,7 @@ type Cluster struct {
 	restoring sync.Mutex
 	mu        sync.Mutex
 	tail      *controlplane.AuditTail // nil without a recorder
+	cleaners  []clusters.CleanerProcess
 	closed    bool
 }
 
@@ -167,6 +168,9 @@ func (c *Cluster) furnish(ctx context.Context) error {
 	objects, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
+	}
+	if err := c.writeCleanerKubeconfig(); err != nil {
+		return err
 	}
 	if err := c.dressNodes(ctx, client); err != nil {
 		return err
@@ -321,7 +325,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 	if c.closed {
 		return nil
 	}
-	if err := removeContainers(ctx, c.data, io.Discard); err != nil {
+	if err := errors.Join(c.stopCleaners(ctx), removeContainers(ctx, c.data, io.Discard)); err != nil {
 		return fmt.Errorf("closing the kind cluster: %w", err)
 	}
 	var errs []error

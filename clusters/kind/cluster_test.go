@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -31,6 +33,7 @@ const integration = "DANM_KIND_TEST"
 const (
 	replicas  = 5
 	namespace = "default"
+	cidr      = "10.10.10.0/24"
 	// stepMax bounds every wait, on a machine that is busy with other things.
 	stepMax = 2 * time.Minute
 )
@@ -175,20 +178,71 @@ func TestPodsHaveTheAddressOfTheirEndpoint(t *testing.T) {
 	w.await("all pods Ready", func(pods []corev1.Pod) bool { return len(pods) == replicas && all(pods, isPodReady) })
 	watch.lap("StatefulSet of 5 Ready, with addresses of DANM")
 
-	addresses := w.addressesByPodUID()
-	for _, p := range w.pods() {
-		if got := addresses[string(p.UID)]; got != p.Status.PodIP+"/24" {
-			t.Errorf("%s has %s, its endpoint %q", p.Name, p.Status.PodIP, got)
-		}
-	}
-	if err := c.DrainAudit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w.wantAddresses()
+
+	w.startCleaner(c)
+	victim := w.pods()[0].Spec.NodeName
+	w.do(c.FailNode(t.Context(), victim))
+	w.await("its pods Terminating", func(pods []corev1.Pod) bool { return all(on(pods, victim), isTerminating) })
+	watch.lap("pods of the dead node Terminating")
+	w.forceDelete(on(w.pods(), victim))
+	w.await("all pods Ready elsewhere", func(pods []corev1.Pod) bool {
+		return len(pods) == replicas && len(on(pods, victim)) == 0 && all(pods, isPodReady)
+	})
+	watch.lap("all 5 Ready again")
+	w.await("pods, endpoints and bits to agree", func(pods []corev1.Pod) bool {
+		return len(w.addressesByPodUID()) == replicas && w.bits() == replicas
+	})
+	watch.lap("pods=5 eps=5 bits=5")
+	w.wantAddresses()
+
+	w.do(c.DrainAudit(t.Context()))
 	for _, name := range c.Workers() {
 		if !hasAudit(recorder.Records(), clusters.UserNodePrefix+name, "create", danm.EndpointResource) {
 			t.Errorf("the audit log does not name %s as the writer of its endpoints", name)
 		}
 	}
+	if !hasAudit(recorder.Records(), clusters.UserCleaner, "delete", danm.EndpointResource) {
+		t.Error("the audit log does not name the cleaner as the one that deleted endpoints")
+	}
+}
+
+// startCleaner builds the cleaner that ships and starts it.
+func (w *world) startCleaner(c *Cluster) {
+	w.t.Helper()
+	program := filepath.Join(w.t.TempDir(), "danm-cleaner")
+	out, err := exec.Command("go", "build", "-o", program, "../../cleaner/cmd/danm-cleaner").CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("%v: %s", err, out)
+	}
+	_, err = c.StartCleaner(w.t.Context(), clusters.CleanerSpec{Argv: []string{
+		program, "--kubeconfig", "{{kubeconfig}}", "--release-quarantine", "1s", "--orphan-quarantine", "4s",
+		"--leader-elect=false", "--metrics-bind-address", "0", "--health-probe-bind-address", "0",
+	}})
+	w.do(err)
+}
+
+// wantAddresses checks that every pod has the address of its endpoint.
+func (w *world) wantAddresses() {
+	w.t.Helper()
+	addresses := w.addressesByPodUID()
+	for _, p := range w.pods() {
+		if got := addresses[string(p.UID)]; got != p.Status.PodIP+"/24" {
+			w.t.Errorf("%s has %s, its endpoint %q", p.Name, p.Status.PodIP, got)
+		}
+	}
+}
+
+// bits counts the addresses that the network has handed out.
+func (w *world) bits() int {
+	w.t.Helper()
+	network, err := danm.NewClient(w.objects, danm.GroupDanmIO).GetNetwork(w.t.Context(), danm.NetworkRef{
+		Kind: danm.DanmNet, Namespace: namespace, Name: "internal",
+	})
+	w.do(err)
+	pool, err := ipam.Open(ipam.Spec{Object: namespace + "/internal", CIDR: cidr, Alloc: network.Spec.Options.Alloc})
+	w.do(err)
+	return len(pool.Allocated())
 }
 
 func TestACancelledStartLeavesNothing(t *testing.T) {
@@ -263,7 +317,6 @@ func (w *world) createSet() {
 
 func (w *world) createNetwork() {
 	w.t.Helper()
-	const cidr = "10.10.10.0/24"
 	empty, err := ipam.Empty(ipam.Spec{Object: namespace + "/internal", CIDR: cidr})
 	if err != nil {
 		w.t.Fatal(err)

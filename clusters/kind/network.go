@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/client-go/tools/clientcmd"
-
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
-	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/clusters/danmcni"
 	"github.com/danm-chaos/danm-chaos/clusters/kind/engine"
 )
@@ -67,24 +64,6 @@ func ordinaryNetwork(podCIDR string) object {
 		"ranges":  [][]object{{{"subnet": podCIDR}}},
 		"routes":  []object{{"dst": "0.0.0.0/0"}},
 	}}
-}
-
-// nodeKubeconfig turns the administrator's kubeconfig into one of a node: the
-// API server takes and audits what is done with it as done by the node.
-func nodeKubeconfig(admin, name string) ([]byte, error) {
-	config, err := clientcmd.Load([]byte(admin))
-	if err != nil {
-		return nil, fmt.Errorf("reading the administrator's kubeconfig: %w", err)
-	}
-	user := clusters.UserNodePrefix + name
-	groups, err := groupsOf(user)
-	if err != nil {
-		return nil, err
-	}
-	for _, auth := range config.AuthInfos {
-		auth.Impersonate, auth.ImpersonateGroups = user, groups
-	}
-	return clientcmd.Write(*config)
 }
 
 // routesOf returns the commands that let the pods of a node reach those of the

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/clusters/kind/engine"
 )
 
@@ -136,7 +137,7 @@ func (c *Cluster) dress(ctx context.Context, n node, files nodeFiles) error {
 }
 
 func installPlugin(ctx context.Context, name string, files nodeFiles) error {
-	kubeconfig, err := nodeKubeconfig(files.admin, name)
+	kubeconfig, err := impersonating([]byte(files.admin), clusters.UserNodePrefix+name)
 	if err != nil {
 		return err
 	}

@@ -56,14 +56,14 @@ func TestNetworkConfig(t *testing.T) {
 	}
 }
 
-func TestNodeKubeconfigActsAsTheNode(t *testing.T) {
+func TestImpersonatingActsAsTheUser(t *testing.T) {
 	admin := clientcmdapi.NewConfig()
 	admin.AuthInfos["kind"] = &clientcmdapi.AuthInfo{Token: "secret"}
 	text, err := clientcmd.Write(*admin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err = nodeKubeconfig(string(text), "w1"); err != nil {
+	if text, err = impersonating(text, "system:node:w1"); err != nil {
 		t.Fatal(err)
 	}
 	got, err := clientcmd.Load(text)
