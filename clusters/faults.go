@@ -1,0 +1,52 @@
+package clusters
+
+import "context"
+
+// NodePauser is a cluster that can make a node hang.
+type NodePauser interface {
+	// PauseNode stops the node's time: nothing on it runs, nothing ends, and
+	// its connections stay open.
+	PauseNode(ctx context.Context, name string) error
+	// ResumeNode lets everything go on from where it stood, late.
+	ResumeNode(ctx context.Context, name string) error
+}
+
+// KubeletStopper is a cluster that can take a node's kubelet away.
+type KubeletStopper interface {
+	// StopKubelet ends the kubelet. Its pods run on.
+	StopKubelet(ctx context.Context, name string) error
+	StartKubelet(ctx context.Context, name string) error
+}
+
+// RuntimeKiller is a cluster that can kill a node's container runtime.
+type RuntimeKiller interface {
+	// KillRuntime kills it at once; the node starts it again by itself. Its
+	// containers run on.
+	KillRuntime(ctx context.Context, name string) error
+}
+
+// NodePartitioner is a cluster that can cut the wire between a node and the
+// API server.
+type NodePartitioner interface {
+	// PartitionNode drops every packet in both directions. Pods run on and
+	// reach those of other nodes.
+	PartitionNode(ctx context.Context, name string) error
+	// HealNode mends the wire. A node that was not cut off is no error.
+	HealNode(ctx context.Context, name string) error
+}
+
+// Sandbox is a pod as a node's container runtime knows it.
+type Sandbox struct {
+	ID        string
+	Namespace string
+	Pod       string
+	PodUID    string
+}
+
+// SandboxLister is a cluster that knows which pods really run, whatever its API
+// says: a pod of a node that was cut off runs on after it was force-deleted.
+type SandboxLister interface {
+	// Sandboxes returns those that are ready, by name. A node without power
+	// has none.
+	Sandboxes(ctx context.Context, node string) ([]Sandbox, error)
+}

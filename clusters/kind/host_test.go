@@ -1,0 +1,98 @@
+package kind
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
+	"github.com/danm-chaos/danm-chaos/clusters/kind/nodeimage"
+)
+
+const (
+	plainEngine = `{"ServerVersion":"28.2.2","CgroupVersion":"2","DockerRootDir":"/var/lib/docker","MemTotal":8589934592,
+		"DefaultRuntime":"runc","Runtimes":{"runc":{"path":"runc"}}}`
+	wrappedEngine = `{"ServerVersion":"20.10.24","CgroupVersion":"1","DefaultRuntime":"relaxed",
+		"Runtimes":{"runc":{"path":"runc"},"relaxed":{"path":"/x/oci-wrapper"}}}`
+	fullStatus = "Name:\tx\nCapBnd:\t000001ffffffffff\n"
+	poorStatus = "Name:\tx\nCapBnd:\t000001fffeffffff\n"
+)
+
+func TestHostCheck(t *testing.T) {
+	tests := []struct {
+		name, info, status string
+		fit                bool
+	}{
+		{"a host with all capabilities needs nothing", plainEngine, fullStatus, true},
+		{"without CAP_SYS_RESOURCE plain runc cannot start a node", plainEngine, poorStatus, false},
+		{"without it the wrapper can", wrappedEngine, poorStatus, true},
+		{"the wrapper does no harm where it is not needed", wrappedEngine, fullStatus, true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			h, err := parseHost(test.info, test.status)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = h.checkRuntime()
+			if (err == nil) != test.fit {
+				t.Fatalf("fit %v, but the check says %v", test.fit, err)
+			}
+			if e := (*UnfitHostError)(nil); err != nil && (!errors.As(err, &e) || strings.Contains(err.Error(), "\n")) {
+				t.Errorf("not one line with the cure: %v", err)
+			}
+		})
+	}
+}
+
+func TestAHostWithoutDiskIsUnfit(t *testing.T) {
+	h := host{runtime: "runc", folder: "/proc"} // which has no space at all
+	if e := (*UnfitHostError)(nil); !errors.As(h.check(), &e) {
+		t.Errorf("check says %v", h.check())
+	}
+}
+
+func TestParseHost(t *testing.T) {
+	got, err := parseHost(plainEngine, fullStatus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := host{version: "28.2.2", folder: "/var/lib/docker", memory: 8 << 30, runtime: "runc"}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(host{})); diff != "" {
+		t.Error(diff)
+	}
+	for _, bad := range [][2]string{{"nonsense", fullStatus}, {plainEngine, "Name:\tx\n"}, {plainEngine, "CapBnd:\tzz\n"}} {
+		if h, err := parseHost(bad[0], bad[1]); err == nil {
+			t.Errorf("%q became %+v without an error", bad, h)
+		}
+	}
+}
+
+func TestFindingsSayWhatToDo(t *testing.T) {
+	poor, err := parseHost(plainEngine, poorStatus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	findings := []controlplane.Finding{
+		unfit("container engine", &UnfitHostError{Detail: "there is none", Cure: "install one"}),
+		examineRuntime(poor),
+		examineMemory(host{memory: 1 << 30}),
+		examineImage(nodeimage.Plan{Trouble: errors.New("no debootstrap")}, ""),
+	}
+	for _, f := range findings {
+		if f.OK || f.Cure == "" {
+			t.Errorf("%s: %+v has no cure", f.Name, f)
+		}
+	}
+	for _, f := range []controlplane.Finding{
+		examineCgroup(host{cgroupV1: true}), examineMemory(host{memory: 4 << 30}),
+		examineImage(nodeimage.Plan{Image: "x", IsThere: true}, ""), examineImage(nodeimage.Plan{Image: "x"}, "x"),
+		examineImage(nodeimage.Plan{Image: "x"}, ""),
+	} {
+		if !f.OK || f.Cure != "" {
+			t.Errorf("%s: %+v is trouble", f.Name, f)
+		}
+	}
+}
