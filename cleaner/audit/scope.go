@@ -11,7 +11,7 @@ import (
 )
 
 // Scope is what somebody agreed to have healed: the fixable findings of one
-// report and nothing that turns up later.
+// report and nothing that turns up later. A nil Scope restricts nothing.
 type Scope struct {
 	endpoints map[types.UID]bool
 	bits      map[claim]bool
@@ -44,13 +44,15 @@ func (s *Scope) addBits(f Finding) {
 }
 
 // Releases tells whether the endpoint may be released.
-func (s *Scope) Releases(endpoint types.UID) bool { return s.endpoints[endpoint] }
+func (s *Scope) Releases(endpoint types.UID) bool { return s == nil || s.endpoints[endpoint] }
 
 // Clears tells whether the address may be marked free.
-func (s *Scope) Clears(ref danm.NetworkRef, a netip.Addr) bool { return s.bits[claim{ref, a}] }
+func (s *Scope) Clears(ref danm.NetworkRef, a netip.Addr) bool {
+	return s == nil || s.bits[claim{ref, a}]
+}
 
 // Repairs tells whether the endpoint's bits may be set again.
-func (s *Scope) Repairs(endpoint types.UID) bool { return s.repairs[endpoint] }
+func (s *Scope) Repairs(endpoint types.UID) bool { return s == nil || s.repairs[endpoint] }
 
 // Remaining counts what of the scope a later look still finds: endpoints that
 // are still leaked, then their bits and the others that nobody claims, then
