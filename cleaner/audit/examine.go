@@ -266,7 +266,7 @@ func (x *index) ownerText(ep *danm.Endpoint, d ownership.Decision) string {
 	case ownership.CompletedAllowance:
 		return fmt.Sprintf("pod %s has completed; its node has %s more for its own CNI DEL", pod, d.After.Round(1e9))
 	case ownership.NodeNotFenced:
-		return fmt.Sprintf("pod %s is gone, but %s", pod, x.nodeText(ep))
+		return fmt.Sprintf("pod %s has ended, but %s", pod, x.nodeText(ep))
 	case ownership.PodUnknown:
 		if ep.Spec.Pod == "" {
 			return "the endpoint names no pod"

@@ -115,7 +115,9 @@ func (e Explanation) Text(out io.Writer) error {
 	var b strings.Builder
 	for _, ep := range e.Endpoints {
 		fmt.Fprintf(&b, "DanmEp %s  %s\n", ep.Endpoint, ep.Action)
-		line := func(name, format string, args ...any) { fmt.Fprintf(&b, "  %-11s %s\n", name, fmt.Sprintf(format, args...)) }
+		line := func(name, format string, args ...any) {
+			fmt.Fprintf(&b, "  %-11s %s\n", name, fmt.Sprintf(format, args...))
+		}
 		line("object", "UID %s, created %s, resourceVersion %s", ep.UID, ep.Created.Format(time.RFC3339), ep.ResourceVersion)
 		line("interface", "%s on %s", ep.Interface, ep.Network)
 		line("owner", "pod %s, UID %s", ep.Owner, orDash(string(ep.OwnerUID)))
