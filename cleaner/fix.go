@@ -31,14 +31,14 @@ type Progress struct {
 // followed waits for the orphan quarantine. It takes no Lease, as another
 // active cleaner is safe (R9).
 func Fix(ctx context.Context, cfg Config, shown audit.Report, report func(Progress)) error {
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.withoutElection().withDefaults()
 	if err != nil {
 		return err
 	}
 	if !shown.Complete {
 		return errors.New("fixing: not everything could be read, so nothing may be released")
 	}
-	cfg.LeaderElect, cfg.Ready, cfg.Registry = false, nil, nil
+	cfg.Ready, cfg.Registry = nil, nil
 	cfg.scope = audit.ScopeOf(shown)
 	ctx, cancel := context.WithTimeout(ctx, cfg.fixBudget())
 	defer cancel()

@@ -16,10 +16,17 @@ import (
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 )
 
+// withoutElection is for whoever only looks, or heals what it was shown: both
+// are safe beside an active replica (R9).
+func (c Config) withoutElection() Config {
+	c.LeaderElect = false
+	return c
+}
+
 // Observe reads the cluster once, by complete live lists, and writes nothing.
 // A list that fails is noted in the world; the error is about the config only.
 func Observe(ctx context.Context, cfg Config) (audit.World, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.withoutElection().withDefaults()
 	if err != nil {
 		return audit.World{}, err
 	}
@@ -33,7 +40,7 @@ func Observe(ctx context.Context, cfg Config) (audit.World, error) {
 // Audit observes and examines. What the first look finds is looked at once
 // more after confirm, since an ADD or a DEL may have been under way.
 func Audit(ctx context.Context, cfg Config, confirm time.Duration) (audit.World, audit.Report, error) {
-	cfg, err := cfg.withDefaults()
+	cfg, err := cfg.withoutElection().withDefaults()
 	if err != nil {
 		return audit.World{}, audit.Report{}, err
 	}

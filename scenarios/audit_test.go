@@ -1,6 +1,7 @@
 package scenarios_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -12,8 +13,11 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
 )
 
@@ -29,6 +33,24 @@ const (
 var _ = Describe("danm-cleaner audit", Label("audit"), Serial, func() {
 	const patience = time.Minute
 	quick := []string{"--confirm", "500ms", "--release-quarantine", "500ms", "--orphan-quarantine", "2s"}
+
+	BeforeEach(func(ctx SpecContext) {
+		By("waiting until the namespaces of earlier specs are empty")
+		config, err := cluster.RESTConfig(clusters.UserHarness)
+		Expect(err).NotTo(HaveOccurred())
+		client := danm.NewClient(dynamic.NewForConfigOrDie(config), group)
+		Eventually(func(ctx context.Context) (int, error) {
+			eps, err := client.Endpoints("").List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return 0, err
+			}
+			networks, err := client.Networks(danm.DanmNet, "").List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return 0, err
+			}
+			return len(eps.Items) + len(networks.Items), nil
+		}).WithContext(ctx).WithTimeout(patience).Should(BeZero())
+	}, NodeTimeout(2*time.Minute))
 
 	It("finds a consistent cluster consistent, and lists who has which address", func(ctx SpecContext) {
 		world := newOrphanWorld(ctx, "audit-consistent")
