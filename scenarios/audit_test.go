@@ -109,6 +109,7 @@ var _ = Describe("danm-cleaner audit", Label("audit"), Serial, func() {
 		denied := asUser("nobody", append([]string{"audit", "--fix", "--yes"}, quick...)...)
 		Eventually(denied, patience).Should(gexec.Exit(exitIncomplete))
 		Expect(denied.Out).To(gbytes.Say("could not read API groups: .*forbidden"))
+		Eventually(asUser("nobody", "explain", "ip", orphanAddress), patience).Should(gexec.Exit(exitIncomplete))
 		Expect(world.endpointExists(ctx)).To(BeTrue())
 	}, SpecTimeout(2*time.Minute))
 })
