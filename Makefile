@@ -50,6 +50,7 @@ fuzz: ## fuzz everything that parses, FUZZTIME each (20s)
 	go test ./cleaner/danm -run '^$$' -fuzz '^FuzzParseAddress$$' -fuzztime $(FUZZTIME)
 	go test ./cleaner/danm -run '^$$' -fuzz '^FuzzToNetwork$$' -fuzztime $(FUZZTIME)
 	go test ./cleaner/danm -run '^$$' -fuzz '^FuzzToEndpoint$$' -fuzztime $(FUZZTIME)
+	go test ./cleaner/audit -run '^$$' -fuzz '^FuzzExamine$$' -fuzztime $(FUZZTIME)
 
 verify: ## check formatting and go.mod without changing either
 	@unformatted=$$(gofmt -l cleaner clusters harness reports scenarios *.go); \

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/danm-chaos/danm-chaos/cleaner/audit"
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/cleaner/ownership"
 )
@@ -72,6 +73,9 @@ type Config struct {
 	// it stands by for the Lease, as a rollout waits for either. It may be
 	// called more than once; nil is allowed.
 	Ready func()
+	// scope restricts the controller to what somebody agreed to; nil is
+	// everything. See Fix.
+	scope *audit.Scope
 }
 
 // withDefaults returns the config with every default filled in, or an error

@@ -248,6 +248,9 @@ func (c *controller) reconcileEndpoint(ctx context.Context, key string) (time.Du
 	case ownership.Wait:
 		return c.lookAgain(ep, decision), nil
 	}
+	if !c.cfg.scope.Releases(ep.UID) {
+		return 0, nil
+	}
 	if why := c.frozen(); why != "" {
 		return c.cfg.sweepPeriod(), nil
 	}

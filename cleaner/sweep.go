@@ -130,6 +130,10 @@ func itemsOf[T any](page any) []*T {
 		for i := range p.Items {
 			items = append(items, any(&p.Items[i]).(*T))
 		}
+	case *corev1.NodeList:
+		for i := range p.Items {
+			items = append(items, any(&p.Items[i]).(*T))
+		}
 	case *unstructured.UnstructuredList:
 		for i := range p.Items {
 			items = append(items, any(&p.Items[i]).(*T))

@@ -24,6 +24,9 @@ func (c *controller) tend(ctx context.Context, ep *danm.Endpoint) (time.Duration
 	}
 	ps := openPools(network)
 	if isMissing(ps, ep) {
+		if !c.cfg.scope.Repairs(ep.UID) {
+			return 0, nil
+		}
 		return c.scheduleRepair(ep), nil
 	}
 	c.state.with(ep.UID, func(st *endpointState) { st.missingSince = time.Time{} })

@@ -32,3 +32,28 @@ func ReservesAddress(u *unstructured.Unstructured, ref NetworkRef, a netip.Addr)
 	}
 	return false
 }
+
+// SharesAddress tells whether a ReservedIP object lets several pods hold the
+// address of the network. An object that cannot be read for certain shares it,
+// as it reserves it.
+func SharesAddress(u *unstructured.Unstructured, ref NetworkRef, a netip.Addr) bool {
+	if !ReservesAddress(u, ref, a) {
+		return false
+	}
+	ips, _, err := unstructured.NestedSlice(u.Object, "spec", "ips")
+	if err != nil {
+		return true
+	}
+	for _, item := range ips {
+		ip, _ := item.(map[string]any)
+		text, _, err := unstructured.NestedString(ip, "address")
+		addr, ok, parseErr := ParseAddress(text)
+		if err != nil || parseErr != nil {
+			return true
+		}
+		if shareable, _, err := unstructured.NestedBool(ip, "shareable"); ok && addr == a && (shareable || err != nil) {
+			return true
+		}
+	}
+	return false
+}

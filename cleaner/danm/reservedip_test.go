@@ -38,3 +38,26 @@ func TestReservesAddress(t *testing.T) {
 		})
 	}
 }
+
+func TestSharesAddress(t *testing.T) {
+	ref := NetworkRef{Kind: DanmNet, Namespace: "a", Name: "n"}
+	for _, tt := range []struct {
+		name, ips string
+		want      bool
+	}{
+		{"shareable", `[{"address":"10.0.0.7","shareable":true}]`, true},
+		{"for one pod", `[{"address":"10.0.0.7","shareable":false}]`, false},
+		{"not stated", `[{"address":"10.0.0.7"}]`, false},
+		{"another address is shareable", `[{"address":"10.0.0.7"},{"address":"10.0.0.8","shareable":true}]`, false},
+		{"stated as text: may be", `[{"address":"10.0.0.7","shareable":"true"}]`, true},
+		{"an address that is none: may be", `[{"address":"10.0.0.300"}]`, true},
+		{"not its address", `[{"address":"10.0.0.8","shareable":true}]`, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			object := `{"kind":"ReservedIP","metadata":{"name":"r","namespace":"a"},"spec":{"network":{"name":"n","type":"DanmNet"},"ips":` + tt.ips + `}}`
+			if got := SharesAddress(parse(t, object), ref, netip.MustParseAddr("10.0.0.7")); got != tt.want {
+				t.Errorf("shares: %v, want %v", got, tt.want)
+			}
+		})
+	}
+}

@@ -37,15 +37,18 @@ type usageError struct{ error }
 
 // run executes the command line and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newCommand(stderr)
+	root := newCommand(stdout, stderr)
 	root.SetArgs(withUpstreamSpelling(args))
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	var usage usageError
+	var code exitCode
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &code):
+		return int(code)
 	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"):
 		fmt.Fprintf(stderr, "danm-cleaner: %v (see danm-cleaner --help)\n", err)
 		return exitUsage
@@ -72,7 +75,7 @@ func withUpstreamSpelling(args []string) []string {
 	return out
 }
 
-func newCommand(stderr io.Writer) *cobra.Command {
+func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	var f flags
 	serve := func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -99,6 +102,10 @@ func newCommand(stderr io.Writer) *cobra.Command {
 		c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	}
 	root.AddCommand(runCommand)
+	for _, c := range []*cobra.Command{newAuditCommand(stdout, stderr), newExplainCommand(stdout, stderr)} {
+		c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+		root.AddCommand(c)
+	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
 }
