@@ -35,8 +35,8 @@ func Fix(ctx context.Context, cfg Config, shown audit.Report, report func(Progre
 	if err != nil {
 		return err
 	}
-	if !shown.Complete {
-		return errors.New("fixing: not everything could be read, so nothing may be released")
+	if err := refusal(shown); err != nil {
+		return err
 	}
 	cfg.Ready, cfg.Registry = nil, nil
 	cfg.scope = audit.ScopeOf(shown)
@@ -47,6 +47,18 @@ func Fix(ctx context.Context, cfg Config, shown audit.Report, report func(Progre
 	err = waitForFix(ctx, cfg, ended, report)
 	cancel()
 	return errors.Join(err, <-ended)
+}
+
+// refusal says why waiting would not help. A breaker that is open for too many
+// suspects closes by itself, the others do not.
+func refusal(shown audit.Report) error {
+	switch {
+	case !shown.Complete:
+		return errors.New("not fixing: not everything could be read, so nothing may be released")
+	case shown.Migration != "", shown.Pods == 0 && shown.Endpoints > 0:
+		return fmt.Errorf("not fixing: %s", shown.Frozen)
+	}
+	return nil
 }
 
 // fixBudget is the longest that a finding may take: a completed pod's

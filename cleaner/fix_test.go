@@ -1,7 +1,6 @@
 package cleaner
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -41,11 +40,22 @@ func TestScopeKeepsTheControllerFromTheRest(t *testing.T) {
 	}
 }
 
-func TestFixRefusesAnIncompleteReport(t *testing.T) {
-	c := testController(t)
-	err := Fix(context.Background(), c.cfg, audit.Report{}, func(Progress) { t.Error("started") })
-	if err == nil {
-		t.Error("an incomplete report was acted on")
+func TestFixRefusesWhatTheBreakerWouldHoldForEver(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		report audit.Report
+		want   string
+	}{
+		{"not everything was read", audit.Report{}, "not fixing: not everything could be read, so nothing may be released"},
+		{"a migration", audit.Report{Complete: true, Migration: "both", Frozen: "both groups", Pods: 1}, "not fixing: both groups"},
+		{"no pods at all", audit.Report{Complete: true, Frozen: "no pods at all", Endpoints: 3}, "not fixing: no pods at all"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := Fix(t.Context(), testController(t).cfg, tt.report, func(Progress) { t.Error("started") })
+			if err == nil || err.Error() != tt.want {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
 	}
 }
 

@@ -21,7 +21,7 @@ const examplesMax = 5
 func Examine(w World, p ownership.Policy) Report {
 	x := newIndex(w, p)
 	r := Report{
-		SchemaVersion: SchemaVersion, Time: w.Time, Group: w.Group, Unread: w.Unread, Frozen: w.Migration,
+		SchemaVersion: SchemaVersion, Time: w.Time, Group: w.Group, Unread: w.Unread, Frozen: w.Migration, Migration: w.Migration,
 		Pods: len(w.Pods), Endpoints: len(w.Endpoints), Networks: []Row{}, Findings: []Finding{},
 	}
 	x.examineNetworks(&r)

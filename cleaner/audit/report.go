@@ -128,7 +128,10 @@ type Report struct {
 	Consistent bool     `json:"consistent"`
 	Unread     []Unread `json:"unread,omitempty"`
 	// Frozen says why the controller would release nothing at present.
-	Frozen    string `json:"frozen,omitempty"`
+	Frozen string `json:"frozen,omitempty"`
+	// Migration says that both API groups hold endpoints; then no copy of an
+	// endpoint or a bitmap can be trusted.
+	Migration string `json:"migration,omitempty"`
 	Pods      int    `json:"pods"`
 	Endpoints int    `json:"endpoints"`
 

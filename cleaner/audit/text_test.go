@@ -59,6 +59,11 @@ func TestTextOfReports(t *testing.T) {
 	r := Examine(w, policy)
 	r.Allocations = Allocations(w, policy)
 	checkGolden(t, "mixed.txt", r.Text)
+	checkGolden(t, "mixed.json", func(out io.Writer) error {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	})
 	checkGolden(t, "unread.txt", Examine(build(net4(ip10), unread(PodResource)), policy).Text)
 }
 
