@@ -2,6 +2,7 @@ package scenarios_test
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -40,7 +41,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	cleanerBinary, chaosBinary = buildPrograms(GinkgoT().TempDir())
 	var err error
 	cluster, err = controlplane.Start(context.WithoutCancel(ctx), controlplane.Options{
-		RunID: "suite", Group: group, Variant: danmcni.Danm43, Seed: uint64(GinkgoRandomSeed()), Progress: os.Stderr,
+		RunID: fmt.Sprintf("suite-%d", os.Getpid()), Group: group, Variant: danmcni.Danm43, Seed: uint64(GinkgoRandomSeed()), Progress: os.Stderr,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(cluster.Close)
