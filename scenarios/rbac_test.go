@@ -8,7 +8,9 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -79,6 +81,9 @@ var _ = Describe("the shipped service account", Label("rbac"), Ordered, func() {
 		Eventually(func() ([]corev1.Event, error) { return living.repairEvents(ctx) }).WithTimeout(settle).
 			Should(ContainElement(HaveField("Count", BeEquivalentTo(2))))
 
+		By("leaving a record of who held the address")
+		Expect(os.ReadFile(account.releaseLog)).To(ContainSubstring(`"kind":"EndpointReleased"`))
+		Expect(os.ReadFile(account.releaseLog)).To(ContainSubstring(`"endpoint":"` + orphanName + `"`))
 		By("never having been refused")
 		Expect(proxy.refused()).To(BeEmpty())
 	}, SpecTimeout(3*time.Minute))
@@ -118,6 +123,8 @@ type serviceAccount struct {
 	server    *rest.Config
 	namespace string
 	name      string
+	// releaseLog is the file that the latest cleaner writes its records to.
+	releaseLog string
 }
 
 const manifests = "../cleaner/deploy/overlays/danm-k8s-io"
@@ -175,9 +182,10 @@ func (a *serviceAccount) config(ctx context.Context) *rest.Config {
 func (a *serviceAccount) startCleaner(ctx context.Context, p *recordingProxy, env ...string) *gbytes.Buffer {
 	GinkgoHelper()
 	log := gbytes.NewBuffer()
+	a.releaseLog = filepath.Join(GinkgoT().TempDir(), "releases.jsonl")
 	program := exec.Command(cleanerBinary, "run", "--kubeconfig", p.kubeconfig, "--danm-api", string(group),
 		"--leader-elect-namespace", a.namespace, "--release-quarantine", "500ms", "--orphan-quarantine", "2s",
-		"--completed-allowance", "500ms", "--metrics-bind-address", "0", "--health-probe-bind-address", "0")
+		"--completed-allowance", "500ms", "--release-log", a.releaseLog, "--metrics-bind-address", "0", "--health-probe-bind-address", "0")
 	program.Env = append(program.Environ(), env...)
 	program.Stdout = io.MultiWriter(log, GinkgoWriter)
 	program.Stderr = program.Stdout
