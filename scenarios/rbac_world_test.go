@@ -30,15 +30,18 @@ func encode(v any) []byte {
 }
 
 // defineOtherGroup makes the cluster serve the other group as well, without any
-// object in it, until the container ends.
+// object in it, until the spec or its container ends. An earlier spec's
+// definitions may still be going, so creating them is tried again.
 func defineOtherGroup(ctx context.Context, d dynamic.Interface) {
 	GinkgoHelper()
 	crds := d.Resource(crdResource)
 	definitions, err := deploy.CRDs(group.Other())
 	Expect(err).NotTo(HaveOccurred())
 	for _, crd := range definitions {
-		_, err := crds.Create(ctx, crd, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		Eventually(func(ctx context.Context) error {
+			_, err := crds.Create(ctx, crd, metav1.CreateOptions{})
+			return err
+		}).WithContext(ctx).WithTimeout(30 * time.Second).Should(Succeed())
 		DeferCleanup(func(ctx context.Context) error { return crds.Delete(ctx, crd.GetName(), metav1.DeleteOptions{}) })
 	}
 	Eventually(func(ctx context.Context) error {
