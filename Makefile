@@ -17,7 +17,7 @@ RUN = bin/danm-chaos run $(SCENARIO) --cluster $(CLUSTER) --cleaner '$(CLEANER)'
 	$(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
 
 .DEFAULT_GOAL := help
-.PHONY: help build programs chaos canaries test lint fuzz verify image doctor clean
+.PHONY: help build programs chaos canaries test lint rules fuzz verify image doctor clean
 
 help: ## list the targets
 	@echo 'variables: SCENARIO CLUSTER CLEANER ITERATIONS SEED LANES OUT'
@@ -43,6 +43,10 @@ lint: ## run go vet and staticcheck
 	go vet ./...
 	go -C clusters/tools/lint build -o ../../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck ./...
+
+rules: ## check the alert rules by promtool, which is built first (minutes)
+	go -C clusters/tools/prometheus build -tags remove_all_sd -o ../../../bin/promtool github.com/prometheus/prometheus/cmd/promtool
+	PROMTOOL='$(CURDIR)/bin/promtool' go test ./cleaner/deploy -run Promtool
 
 fuzz: ## fuzz everything that parses, FUZZTIME each (20s)
 	go test ./cleaner/ipam -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime $(FUZZTIME)

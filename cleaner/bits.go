@@ -213,10 +213,11 @@ func (c *controller) clearReleased(ctx context.Context, ref danm.NetworkRef) (ti
 	}
 	for _, b := range sortedBits(cleared) {
 		r := cleared[b]
-		c.metrics.cleared.WithLabelValues("lineage").Inc()
+		c.metrics.cleared.WithLabelValues(byLineage).Inc()
 		c.log.Info("released address", "network", ref.String(), "networkResourceVersion", network.ResourceVersion,
 			"address", r.addr.String(), "endpointUID", r.endpoint.UID, "pod", r.endpoint.Namespace+"/"+r.endpoint.Spec.Pod,
 			"podUID", r.endpoint.Spec.PodUID, "ownerSeenAlive", r.aliveAt, "setSince", rises[b].since)
+		c.recordClear(network, r, rises[b].since)
 	}
 	return 0, nil
 }

@@ -30,21 +30,46 @@ type breaker struct {
 	firstAt time.Time
 }
 
+// trip is why nothing may be released: a cause out of a few, for metrics, and
+// the same with figures, for people. The zero value means that all is well.
+type trip struct {
+	cause tripCause
+	why   string
+}
+
+type tripCause string
+
+// Causes of a trip.
+const (
+	bothGroupsActive tripCause = "BothGroups"
+	truncatedList    tripCause = "TruncatedList"
+	noPods           tripCause = "NoPods"
+	massSuspicion    tripCause = "MassSuspicion"
+)
+
+func tripCauses() []tripCause {
+	return []tripCause{bothGroupsActive, truncatedList, noPods, massSuspicion}
+}
+
 // why returns the reason to release nothing, or "" if all is well.
 func (b *breaker) why(pods, endpoints int, suspects map[types.UID]bool) string {
+	return b.trip(pods, endpoints, suspects).why
+}
+
+func (b *breaker) trip(pods, endpoints int, suspects map[types.UID]bool) trip {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case b.bothGroups != "":
-		return b.bothGroups
+		return trip{bothGroupsActive, b.bothGroups}
 	case b.truncated != "":
-		return b.truncated
+		return trip{truncatedList, b.truncated}
 	case pods == 0 && endpoints > 0:
-		return fmt.Sprintf("no pods at all, but %d endpoints", endpoints)
+		return trip{noPods, fmt.Sprintf("no pods at all, but %d endpoints", endpoints)}
 	case b.isMass(endpoints, suspects):
-		return fmt.Sprintf("%d of %d endpoints are suspects", len(suspects), endpoints)
+		return trip{massSuspicion, fmt.Sprintf("%d of %d endpoints are suspects", len(suspects), endpoints)}
 	}
-	return ""
+	return trip{}
 }
 
 func (b *breaker) isMass(endpoints int, suspects map[types.UID]bool) bool {

@@ -3,6 +3,7 @@ package cleaner
 import (
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -67,8 +68,11 @@ type Config struct {
 	Burst    int
 	// Registry takes the metrics; nil registers none.
 	Registry prometheus.Registerer
-	Logger   logr.Logger
-	Clock    clock.WithTicker
+	// ReleaseLog takes one Record as a line of JSON per release; nil keeps none.
+	// Each record is one call of Write.
+	ReleaseLog io.Writer
+	Logger     logr.Logger
+	Clock      clock.WithTicker
 	// Ready is called when this replica works with synced caches, and also when
 	// it stands by for the Lease, as a rollout waits for either. It may be
 	// called more than once; nil is allowed.

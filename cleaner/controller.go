@@ -42,6 +42,9 @@ type controller struct {
 	podCount, endpointCount atomic.Int64
 	handlersSynced          []cache.InformerSynced
 
+	// recording keeps the lines of the release log apart.
+	recording sync.Mutex
+
 	// frozenWhy is the breaker's reason as last logged. Only sweep changes it.
 	frozenWhy string
 	gapsSeen  int
@@ -122,7 +125,9 @@ func work[T comparable](ctx context.Context, c *controller, q workqueue.TypedRat
 		if shutdown {
 			return
 		}
+		begin := c.clock.Now()
 		after, err := do(ctx, item)
+		c.metrics.reconciled.WithLabelValues(name).Observe(c.clock.Since(begin).Seconds())
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
@@ -261,8 +266,10 @@ func (c *controller) reconcileEndpoint(ctx context.Context, key string) (time.Du
 // end of its own is a hold, which an operator must be able to see.
 func (c *controller) lookAgain(ep *danm.Endpoint, d ownership.Decision) time.Duration {
 	if d.After > 0 {
+		c.state.hold(ep.UID, "")
 		return d.After
 	}
+	c.tellWaiter(ep, d.Reason)
 	if c.state.hold(ep.UID, d.Reason) {
 		c.log.Info("holding endpoint", "endpoint", ep.Namespace+"/"+ep.Name, "pod", ep.Namespace+"/"+ep.Spec.Pod,
 			"podUID", ep.Spec.PodUID, "host", ep.Spec.Host, "address", addressText(ep), "reason", d.Reason)
@@ -271,12 +278,14 @@ func (c *controller) lookAgain(ep *danm.Endpoint, d ownership.Decision) time.Dur
 }
 
 // frozen returns why nothing may be released now, or "".
-func (c *controller) frozen() string {
+func (c *controller) frozen() string { return c.trip().why }
+
+func (c *controller) trip() trip {
 	var suspects map[types.UID]bool
 	if c.state.suspectCount() > massSuspects {
 		suspects = c.state.suspects()
 	}
-	return c.breaker.why(int(c.podCount.Load()), int(c.endpointCount.Load()), suspects)
+	return c.breaker.trip(int(c.podCount.Load()), int(c.endpointCount.Load()), suspects)
 }
 
 // count keeps n at the number of objects in an informer's cache.

@@ -198,7 +198,8 @@ func (c *controller) clearUnclaimed(ctx context.Context, network *danm.Network, 
 	if c.cfg.DryRun {
 		return nil
 	}
-	c.metrics.cleared.WithLabelValues("sweep").Add(float64(len(cleared)))
+	c.recordSweep(network, ps, cleared, since)
+	c.metrics.cleared.WithLabelValues(bySweep).Add(float64(len(cleared)))
 	return c.setBackClaimed(ctx, ref, ps, cleared)
 }
 

@@ -15,6 +15,19 @@ func endpointReference(g danm.Group, ep *danm.Endpoint) *corev1.ObjectReference 
 	}
 }
 
+// ownerReference stands for the pod that owns the endpoint.
+func ownerReference(ep *danm.Endpoint) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: ep.Namespace, Name: ep.Spec.Pod, UID: ep.Spec.PodUID,
+	}
+}
+
+func podReference(pod *corev1.Pod) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+	}
+}
+
 func networkReference(g danm.Group, n *danm.Network) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: g.GroupVersion().String(), Kind: n.Kind,

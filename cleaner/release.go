@@ -67,6 +67,7 @@ func (c *controller) deleteOrphan(ctx context.Context, ep *danm.Endpoint, networ
 		"host", ep.Spec.Host, "interface", ep.Spec.Interface.Name, "network", ep.Network().String(),
 		"networkResourceVersion", networkVersion, "address", ep.Spec.Interface.Address,
 		"address6", ep.Spec.Interface.AddressIPv6, "reason", decision.Reason, "suspectSince", st.suspectSince)
+	c.recordEndpoint(ep, networkVersion, decision.Reason, st)
 	if network != nil {
 		c.handOnBits(ep, network, st.owner)
 	}

@@ -39,6 +39,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	cfg.REST = m.countRequests(cfg.REST)
 	core, dyn, err := newClients(cfg)
 	if err != nil {
 		return err
@@ -137,6 +138,7 @@ func newElector(cfg Config, core kubernetes.Interface, onStarted func(context.Co
 func runLeading(ctx context.Context, cfg Config, core kubernetes.Interface, dyn dynamic.Interface, m *metrics, events record.EventRecorder) error {
 	m.leading.Set(1)
 	defer m.leading.Set(0)
+	defer m.stock.replace(nil)
 	for {
 		found, err := waitForDANM(ctx, cfg, core, dyn)
 		if err != nil {

@@ -28,6 +28,7 @@ type endpointState struct {
 	missingSince time.Time        // when a bit of a living owner was first seen clear
 	reported     bool             // a dry run has said what it would do
 	held         ownership.Reason // why it is held, as last logged; empty if it is not
+	waiter       types.UID        // the pod that was told that it waits for this endpoint
 }
 
 // state holds the memory of all endpoints by UID. It is never locked across a
@@ -90,6 +91,19 @@ func (s *state) suspectCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.suspected
+}
+
+// held returns the UIDs that are held, for whatever reason.
+func (s *state) held() map[types.UID]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[types.UID]bool{}
+	for uid, st := range s.endpoints {
+		if st.held != "" {
+			out[uid] = true
+		}
+	}
+	return out
 }
 
 // hold notes why an endpoint is held, "" if it is not, and tells whether that

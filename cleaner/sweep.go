@@ -48,6 +48,7 @@ func (c *controller) sweep(ctx context.Context) error {
 	c.noticeOrphans()
 	c.noticeDuplicates()
 	c.takeStock()
+	c.countStock()
 	suspects := c.state.suspects()
 	c.metrics.suspects.Set(float64(len(suspects)))
 	c.reportBreaker()
@@ -147,7 +148,8 @@ func itemsOf[T any](page any) []*T {
 // reportBreaker says once when the breaker opens, for what reason, and when it
 // closes.
 func (c *controller) reportBreaker() {
-	why := c.frozen()
+	now := c.trip()
+	why := now.why
 	if why != "" {
 		c.metrics.frozen.Set(1)
 	} else {
@@ -160,6 +162,7 @@ func (c *controller) reportBreaker() {
 		if why == "" {
 			c.log.Info("circuit breaker closed, releasing again")
 		} else {
+			c.metrics.trips.WithLabelValues(string(now.cause)).Inc()
 			c.log.Info("circuit breaker open, releasing nothing", "why", why)
 			c.events.Eventf(leaseReference(c.cfg), corev1.EventTypeWarning, "ReleasesFrozen", "releasing nothing: %s", why)
 		}
@@ -185,6 +188,8 @@ func (c *controller) noticeDuplicates() {
 			c.log.Info("address held by several living pods", "address", addressText(ep), "network", ep.Network().String(),
 				"endpoint", ep.Namespace+"/"+ep.Name, "pod", ep.Namespace+"/"+ep.Spec.Pod, "otherPod", other.Namespace+"/"+other.Spec.Pod)
 			c.events.Eventf(endpointReference(c.danm.Group, ep), corev1.EventTypeWarning, "DuplicateAddress",
+				"%s is also held by pod %s/%s", addressText(ep), other.Namespace, other.Spec.Pod)
+			c.events.Eventf(ownerReference(ep), corev1.EventTypeWarning, "DuplicateAddress",
 				"%s is also held by pod %s/%s", addressText(ep), other.Namespace, other.Spec.Pod)
 		}
 	}

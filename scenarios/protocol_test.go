@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
-	"github.com/danm-chaos/danm-chaos/cleaner/deploy"
 )
 
 // Specs about single rules of the release protocol, on a real API server.
@@ -62,14 +61,7 @@ var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Ver
 func installOtherGroup(ctx context.Context, w *orphanWorld) {
 	GinkgoHelper()
 	other := danm.NewClient(w.danm.Dynamic, group.Other())
-	crds := w.danm.Dynamic.Resource(crdResource)
-	definitions, err := deploy.CRDs(group.Other())
-	Expect(err).NotTo(HaveOccurred())
-	for _, crd := range definitions {
-		_, err := crds.Create(ctx, crd, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func(ctx context.Context) error { return crds.Delete(ctx, crd.GetName(), metav1.DeleteOptions{}) })
-	}
+	defineOtherGroup(ctx, w.danm.Dynamic)
 	ep := &danm.Endpoint{ObjectMeta: metav1.ObjectMeta{Name: "copy", Namespace: w.namespace}}
 	ep.Spec = danm.EndpointSpec{NetworkName: "test-net1", EndpointID: "copy", Pod: "p", APIType: string(danm.DanmNet)}
 	u, err := ep.ToUnstructured(group.Other())

@@ -207,6 +207,32 @@ func (p *Pool) Allocated() []int {
 	return out
 }
 
+// Usage counts the addresses of a pool, reserved ones left out.
+type Usage struct {
+	Total     int // addresses that a pod may own
+	Allocated int // of those, the ones whose bit is set
+	Free      int // of those, the ones that DANM can still hand out by itself
+}
+
+// Usage returns the pool's counts. Total may exceed Allocated and Free together:
+// a free address outside the dynamic pool waits for somebody to ask for it.
+func (p *Pool) Usage() Usage {
+	var u Usage
+	for i := range p.Size() {
+		_, reserved := p.reserved[i]
+		switch {
+		case reserved:
+			continue
+		case p.bits.IsSet(i):
+			u.Allocated++
+		case p.IsDynamic(i):
+			u.Free++
+		}
+		u.Total++
+	}
+	return u
+}
+
 // Encode returns the bitmap in wire form.
 func (p *Pool) Encode() string { return p.bits.Encode() }
 

@@ -338,3 +338,19 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+func TestUsageLeavesReservedAddressesOut(t *testing.T) {
+	spec := Spec{CIDR: "10.0.0.0/28", Start: "10.0.0.4", End: "10.0.0.7", Gateways: []string{"10.0.0.5"}}
+	alloc, err := Empty(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Alloc = alloc
+	p := mustOpen(t, spec)
+	p.Set(6)  // dynamic
+	p.Set(10) // static
+	// 16 addresses without first, last and gateway; of 4 to 7, the gateway and 6 are taken.
+	if diff := cmp.Diff(Usage{Total: 13, Allocated: 2, Free: 2}, p.Usage()); diff != "" {
+		t.Errorf("usage (-want +got):\n%s", diff)
+	}
+}

@@ -30,6 +30,7 @@ type flags struct {
 	leaseNamespace     string
 	metricsAddress     string
 	probeAddress       string
+	releaseLog         string
 	workers            int
 	qps                float32
 	burst              int
@@ -48,6 +49,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.leaseNamespace, "leader-elect-namespace", cleaner.DefaultLeaseNamespace, "namespace of the Lease")
 	fs.StringVar(&f.metricsAddress, "metrics-bind-address", ":8080", "address of /metrics; 0 turns it off")
 	fs.StringVar(&f.probeAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 turns it off")
+	fs.StringVar(&f.releaseLog, "release-log", "", "file to append one line of JSON to per release: who held which address until when, by what evidence")
 	fs.IntVar(&f.workers, "workers", cleaner.DefaultWorkers, "endpoints handled at the same time")
 	fs.Float32Var(&f.qps, "kube-api-qps", cleaner.DefaultQPS, "API requests a second, on average")
 	fs.IntVar(&f.burst, "kube-api-burst", cleaner.DefaultBurst, "API requests at once")
@@ -103,6 +105,11 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	}
 	if cfg.Identity, err = identity(); err != nil {
 		return err
+	}
+	if f.releaseLog != "" {
+		if cfg.ReleaseLog, err = openReleaseLog(f.releaseLog); err != nil {
+			return usageError{fmt.Errorf("--release-log: %w", err)}
+		}
 	}
 	cfg.Logger = logger(stderr, f.verbosity)
 	registry := prometheus.NewRegistry()
