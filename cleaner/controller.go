@@ -227,6 +227,7 @@ func (c *controller) networkChanged(before, after any) {
 		return
 	}
 	old, _ := before.(*danm.Network)
+	c.reportPause(old, n)
 	for _, a := range changedAddresses(old, n) {
 		c.enqueue(c.caches.endpointsBy(byAddress, addressKey(n.Ref(), a)))
 	}
@@ -270,7 +271,8 @@ func (c *controller) lookAgain(ep *danm.Endpoint, d ownership.Decision) time.Dur
 // frozen returns why nothing may be released now, or "".
 func (c *controller) frozen() string {
 	var suspects map[types.UID]bool
-	if c.state.suspectCount() > massSuspects {
+	// The set is costly and only of interest when there are that many.
+	if n := c.state.suspectCount(); n > massSuspects && n*2 > int(c.endpointCount.Load()) {
 		suspects = c.state.suspects()
 	}
 	return c.breaker.why(int(c.podCount.Load()), int(c.endpointCount.Load()), suspects)
