@@ -33,6 +33,7 @@ type controller struct {
 	bits    *bitWork
 	orphans *orphans
 	breaker *breaker
+	rosters rosters
 	metrics *metrics
 	events  record.EventRecorder
 

@@ -48,6 +48,7 @@ func (c *controller) sweep(ctx context.Context) error {
 	c.noticeOrphans()
 	c.noticeDuplicates()
 	c.takeStock()
+	c.rosters.expire(c.clock.Now())
 	suspects := c.state.suspects()
 	c.metrics.suspects.Set(float64(len(suspects)))
 	c.reportBreaker()

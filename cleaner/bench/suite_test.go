@@ -52,7 +52,7 @@ func buildCleaner(t *testing.T) string {
 func eventually(t *testing.T, what string, timeout time.Duration, holds func() bool) time.Duration {
 	t.Helper()
 	began := time.Now()
-	ticker := time.NewTicker(20 * time.Millisecond)
+	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for !holds() {
 		if time.Since(began) > timeout {
