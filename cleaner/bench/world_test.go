@@ -195,9 +195,14 @@ func (w *world) bitmap(ref danm.NetworkRef) ipam.Bitmap {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	return w.decode(n)
+}
+
+// decode reads a bitmap that we know to be well formed.
+func (w *world) decode(n *danm.Network) ipam.Bitmap {
 	b, err := ipam.Decode(n.Spec.Options.Alloc)
 	if err != nil {
-		w.t.Fatal(err)
+		panic(err)
 	}
 	return b
 }
