@@ -16,6 +16,7 @@ import (
 
 const (
 	contended      = 500 // endpoints to release
+	others         = 600 // more than are released: losing most of a cluster trips the breaker
 	allocations    = 500
 	allocatePeriod = time.Second / 50
 	// allocateTries bounds the conflicts of one allocation in a row. DANM has no
@@ -30,14 +31,15 @@ func TestContention(t *testing.T) {
 	cluster := startCluster(t)
 	w := newWorld(t, cluster)
 	w.createNamespace("bench")
-	ref := w.createNetwork("bench", "net", contended)
+	ref := w.createNetwork("bench", "net", contended+others)
 	w.createEndpoints(ref, "victim", "eth0", w.createPods("bench", "victim", contended), 0)
+	w.createEndpoints(ref, "other", "eth0", w.createPods("bench", "other", others), contended)
 	living := w.createPods("bench", "living", allocations)
 
 	config, count := countingConfig(t, cluster)
 	const quarantine = 4 * time.Second
 	startCleaner(t, cleaner.Config{REST: config, ReleaseQuarantine: quarantine, OrphanQuarantine: time.Minute})
-	awaitVouched(t, count, contended+allocations)
+	awaitVouched(t, count, contended+others+allocations)
 	w.patchNetwork(ref, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, cleaner.PauseAnnotation))
 	w.forceDelete("bench", "victim")
 	time.Sleep(quarantine + time.Second) // nothing is to happen, so nothing can be waited for
