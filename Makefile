@@ -17,7 +17,7 @@ RUN = bin/danm-chaos run $(SCENARIO) --cluster $(CLUSTER) --cleaner '$(CLEANER)'
 	$(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
 
 .DEFAULT_GOAL := help
-.PHONY: help build programs chaos canaries test lint rules fuzz verify image doctor clean
+.PHONY: help build programs chaos canaries test bench lint rules fuzz verify image doctor clean
 
 help: ## list the targets
 	@echo 'variables: SCENARIO CLUSTER CLEANER ITERATIONS SEED LANES OUT'
@@ -39,6 +39,9 @@ test: programs ## run all tests, with the race detector where there is a C compi
 	@$(if $(RACE),,echo 'no C compiler: testing without the race detector')
 	KUBERNETES_BIN_DIR='$(CURDIR)/bin/kubernetes' go test $(RACE) -timeout 20m ./...
 
+bench: programs ## run the benchmarks of danm-cleaner and print their figures
+	DANM_BENCH=1 KUBERNETES_BIN_DIR='$(CURDIR)/bin/kubernetes' go test ./cleaner/bench -v -timeout 60m
+
 lint: ## run go vet and staticcheck
 	go vet ./...
 	go -C clusters/tools/lint build -o ../../../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
@@ -55,6 +58,7 @@ fuzz: ## fuzz everything that parses, FUZZTIME each (20s)
 	go test ./cleaner/danm -run '^$$' -fuzz '^FuzzToNetwork$$' -fuzztime $(FUZZTIME)
 	go test ./cleaner/danm -run '^$$' -fuzz '^FuzzToEndpoint$$' -fuzztime $(FUZZTIME)
 	go test ./cleaner/audit -run '^$$' -fuzz '^FuzzExamine$$' -fuzztime $(FUZZTIME)
+	go test ./cleaner -run '^$$' -fuzz '^FuzzReconcile$$' -fuzztime $(FUZZTIME)
 
 verify: ## check formatting and go.mod without changing either
 	@unformatted=$$(gofmt -l cleaner clusters harness reports scenarios *.go); \

@@ -53,6 +53,9 @@ func (ps pools) isSet(b bit) bool { p, ok := ps[b.family]; return ok && p.IsSet(
 
 func (ps pools) addr(b bit) netip.Addr { return ps[b.family].Addr(b.index) }
 
+// covers tells whether the bit is that of the address.
+func (ps pools) covers(b bit, a netip.Addr) bool { found, ok := ps.find(a); return ok && found == b }
+
 // isReserved tells whether the bit can belong to no pod.
 func (ps pools) isReserved(b bit) bool {
 	p, ok := ps[b.family]
@@ -187,6 +190,9 @@ func (c *controller) clearReleased(ctx context.Context, ref danm.NetworkRef) (ti
 	if network == nil {
 		return 0, nil
 	}
+	if isPaused(network) {
+		return 0, nil // the bits are left to the sweep, for after the pause
+	}
 	rises, ok := c.lineage.at(ref, network.UID, network.ResourceVersion)
 	if !ok {
 		return c.waitForWatch(ref, requests), nil
@@ -248,6 +254,8 @@ func (c *controller) putBack(ref danm.NetworkRef, requests map[bit]clearRequest)
 // now, or "" if everything is proven.
 func (c *controller) whyNotClear(n *danm.Network, ps pools, b bit, r clearRequest, rises map[bit]rise) string {
 	switch {
+	case !ps.covers(b, r.addr):
+		return "the network's prefix has changed"
 	case ps.isReserved(b):
 		return "reserved"
 	case !ps.isSet(b):

@@ -2,6 +2,7 @@ package cleaner
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -86,6 +87,9 @@ func (b *breaker) isMass(endpoints int, suspects map[types.UID]bool) bool {
 func (b *breaker) needsList(endpoints int, suspects map[types.UID]bool, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	// Who is no suspect any more needs another confirmation should it become
+	// one again; and what is not dropped would pile up for ever.
+	maps.DeleteFunc(b.confirmed, func(uid types.UID, _ bool) bool { return !suspects[uid] })
 	if !b.isMass(endpoints, suspects) {
 		b.first = nil
 		return false

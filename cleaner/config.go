@@ -22,9 +22,9 @@ const (
 	DefaultReleaseQuarantine  = time.Minute
 	DefaultOrphanQuarantine   = 5 * time.Minute
 	DefaultCompletedAllowance = 2 * time.Minute
-	DefaultQPS                = 50
-	DefaultBurst              = 100
-	DefaultWorkers            = 4
+	DefaultQPS                = 500
+	DefaultBurst              = 1000
+	DefaultWorkers            = 16
 	DefaultLeaseNamespace     = "kube-system"
 	DefaultLeaseDuration      = 15 * time.Second
 	DefaultRenewDeadline      = 10 * time.Second

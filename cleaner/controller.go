@@ -33,6 +33,7 @@ type controller struct {
 	bits    *bitWork
 	orphans *orphans
 	breaker *breaker
+	rosters rosters
 	metrics *metrics
 	events  record.EventRecorder
 
@@ -232,6 +233,7 @@ func (c *controller) networkChanged(before, after any) {
 		return
 	}
 	old, _ := before.(*danm.Network)
+	c.reportPause(old, n)
 	for _, a := range changedAddresses(old, n) {
 		c.enqueue(c.caches.endpointsBy(byAddress, addressKey(n.Ref(), a)))
 	}
@@ -282,7 +284,8 @@ func (c *controller) frozen() string { return c.trip().why }
 
 func (c *controller) trip() trip {
 	var suspects map[types.UID]bool
-	if c.state.suspectCount() > massSuspects {
+	// The set is costly and only of interest when there are that many.
+	if n := c.state.suspectCount(); n > massSuspects && n*2 > int(c.endpointCount.Load()) {
 		suspects = c.state.suspects()
 	}
 	return c.breaker.trip(int(c.podCount.Load()), int(c.endpointCount.Load()), suspects)

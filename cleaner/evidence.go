@@ -110,6 +110,15 @@ func (c *controller) cachedEvidence(ep *danm.Endpoint) ownership.Evidence {
 // part Unknown; the error is for the log and the retry.
 func (c *controller) liveEvidence(ctx context.Context, ep *danm.Endpoint) (ownership.Evidence, error) {
 	e := c.endpointEvidence(ep)
+	listed, ok, err := c.ownerFromRoster(ctx, ep)
+	if err != nil {
+		return e, err
+	}
+	if ok {
+		e.Pod = listed
+		err = c.addLiveNode(ctx, ep, nil, &e)
+		return e, err
+	}
 	pod, err := c.livePod(ctx, ep)
 	switch {
 	case err != nil:
@@ -119,9 +128,15 @@ func (c *controller) liveEvidence(ctx context.Context, ep *danm.Endpoint) (owner
 	default:
 		e.Pod = podEvidence(pod, c.state.completedSince(ep.UID, isCompleted(pod), c.clock.Now()))
 	}
+	err = c.addLiveNode(ctx, ep, pod, &e)
+	return e, err
+}
+
+// addLiveNode reads the node that ran the owner, where it matters.
+func (c *controller) addLiveNode(ctx context.Context, ep *danm.Endpoint, pod *corev1.Pod, e *ownership.Evidence) error {
 	name := c.nodeNameOf(ep, pod)
 	if name == "" || !e.Pod.Completed && c.cfg.Fencing != ownership.Strict {
-		return e, nil // unknown, or of no consequence
+		return nil // unknown, or of no consequence
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -132,9 +147,9 @@ func (c *controller) liveEvidence(ctx context.Context, ep *danm.Endpoint) (owner
 	case isGone(err):
 		e.Node.Lookup = ownership.NotFound
 	default:
-		return e, fmt.Errorf("reading node %s: %w", name, err)
+		return fmt.Errorf("reading node %s: %w", name, err)
 	}
-	return e, nil
+	return nil
 }
 
 func (c *controller) endpointEvidence(ep *danm.Endpoint) ownership.Evidence {

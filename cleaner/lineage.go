@@ -100,6 +100,14 @@ func (l *lineage) forget(ref danm.NetworkRef) {
 	delete(l.networks, ref)
 }
 
+// forgetStale drops networks whose deletion a watch gap hid. A stale history
+// proves nothing, so dropping one too many costs nothing.
+func (l *lineage) forgetStale(exists func(danm.NetworkRef) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.networks, func(ref danm.NetworkRef, h *bitHistory) bool { return h.stale && !exists(ref) })
+}
+
 // at returns the rises of a network's set bits, if the watch has seen exactly
 // this version of it and has no gap.
 func (l *lineage) at(ref danm.NetworkRef, uid types.UID, version string) (map[bit]rise, bool) {

@@ -84,11 +84,12 @@ func (c *controller) noticeOrphans() {
 		known[ref] = true
 		if n, ok := c.caches.network(ref); ok {
 			c.noticeOrphansOf(n)
-			if len(c.ripe(ref)) > 0 {
+			if len(c.ripe(ref)) > 0 && !isPaused(n) {
 				c.networkQueue.Add(ref)
 			}
 		}
 	}
+	c.lineage.forgetStale(func(ref danm.NetworkRef) bool { _, ok := c.caches.network(ref); return ok })
 	c.orphans.keepOnly(func(ref danm.NetworkRef) bool { return known[ref] })
 }
 
@@ -159,7 +160,7 @@ func (c *controller) clearOrphans(ctx context.Context, ref danm.NetworkRef) erro
 		return err
 	}
 	network, err := c.liveNetwork(ctx, ref)
-	if err != nil || network == nil {
+	if err != nil || network == nil || isPaused(network) {
 		return err
 	}
 	rises, ok := c.lineage.at(ref, network.UID, network.ResourceVersion)

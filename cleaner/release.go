@@ -10,19 +10,24 @@ import (
 	"github.com/danm-chaos/danm-chaos/cleaner/ownership"
 )
 
-// release confirms by live reads that the endpoint is an orphan, deletes it
-// and hands its bits on. The order of the steps is the protocol's R3: network,
-// endpoint, pod, delete, and only then the bits. Dying after the delete leaks
-// bits, which the sweep finds; the other order could free an address that was
-// already given to another pod.
-func (c *controller) release(ctx context.Context, cached *danm.Endpoint) (time.Duration, error) {
-	network, err := c.liveNetwork(ctx, cached.Network())
-	if err != nil {
-		return 0, err
-	}
-	ep, err := c.liveEndpoint(ctx, cached)
-	if err != nil || ep == nil {
-		return 0, err
+// release confirms by a live read that the endpoint is an orphan, deletes it
+// and hands its bits on. The order of the steps is the protocol's R3: pod,
+// delete, and only then the bits. Dying after the delete leaks bits, which the
+// sweep finds; the other order could free an address that was already given to
+// another pod.
+//
+// Two reads of R3 are not made one by one for each endpoint:
+//   - The endpoint is judged as the cache has it. DELETE carries that object's
+//     UID and resourceVersion, so what is deleted is exactly what was judged,
+//     and a cache that is behind costs a Conflict and nothing else.
+//   - The network is read once for all bits that are ready together, by
+//     clearReleased. It is not needed here: the proof for a bit is that the
+//     watch shows it set without a gap from before the owner was seen alive up
+//     to the very version that is patched, which is stronger than "the network
+//     has not changed since r0".
+func (c *controller) release(ctx context.Context, ep *danm.Endpoint) (time.Duration, error) {
+	if c.isPausedNetwork(ep.Network()) {
+		return c.cfg.sweepPeriod(), nil
 	}
 	evidence, err := c.liveEvidence(ctx, ep)
 	if err != nil {
@@ -41,6 +46,7 @@ func (c *controller) release(ctx context.Context, cached *danm.Endpoint) (time.D
 		c.reportOnce(ep, decision)
 		return c.cfg.sweepPeriod(), nil
 	}
+	network, _ := c.caches.network(ep.Network())
 	return c.deleteOrphan(ctx, ep, network, decision)
 }
 
@@ -74,7 +80,13 @@ func (c *controller) deleteOrphan(ctx context.Context, ep *danm.Endpoint, networ
 	return 0, nil
 }
 
-// handOnBits queues the addresses of a deleted endpoint for clearing.
+// batchDelay lets the bits of endpoints that are released one after the other
+// gather, so that many go into one read and one patch of their network.
+const batchDelay = 100 * time.Millisecond
+
+// handOnBits queues the addresses of a deleted endpoint for clearing. network
+// is what the cache has; which bit an address is, is checked again on the
+// network that is patched.
 func (c *controller) handOnBits(ep *danm.Endpoint, network *danm.Network, o owner) {
 	addrs, err := ep.Addresses()
 	if err != nil {
@@ -87,7 +99,7 @@ func (c *controller) handOnBits(ep *danm.Endpoint, network *danm.Network, o owne
 			c.bits.addClear(network.Ref(), b, clearRequest{endpoint: ep, addr: addr, aliveAt: o.aliveAt})
 		}
 	}
-	c.networkQueue.Add(network.Ref())
+	c.networkQueue.AddAfter(network.Ref(), batchDelay)
 }
 
 // reportOnce logs what a dry run would do, once per suspicion.

@@ -106,6 +106,19 @@ func (s *state) held() map[types.UID]bool {
 	return out
 }
 
+// ripeCount returns how many endpoints are suspects since t or longer.
+func (s *state) ripeCount(t time.Time) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, st := range s.endpoints {
+		if !st.suspectSince.IsZero() && !st.suspectSince.After(t) {
+			n++
+		}
+	}
+	return n
+}
+
 // hold notes why an endpoint is held, "" if it is not, and tells whether that
 // is news.
 func (s *state) hold(uid types.UID, why ownership.Reason) (isNews bool) {

@@ -49,6 +49,7 @@ func (c *controller) sweep(ctx context.Context) error {
 	c.noticeDuplicates()
 	c.takeStock()
 	c.countStock()
+	c.rosters.expire(c.clock.Now())
 	suspects := c.state.suspects()
 	c.metrics.suspects.Set(float64(len(suspects)))
 	c.reportBreaker()
