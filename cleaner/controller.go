@@ -33,7 +33,7 @@ type controller struct {
 	bits    *bitWork
 	orphans *orphans
 	breaker *breaker
-	rosters rosters
+	rosters *rosters
 	metrics *metrics
 	events  record.EventRecorder
 
@@ -56,7 +56,7 @@ type controller struct {
 func newController(cl clients, cfg Config, found discovered, m *metrics, events record.EventRecorder) (*controller, error) {
 	c := &controller{
 		clients: cl, cfg: cfg, found: found, log: cfg.Logger, clock: cfg.Clock,
-		lineage: newLineage(cfg.Clock.Now), state: newState(), bits: newBitWork(), orphans: newOrphans(),
+		lineage: newLineage(cfg.Clock.Now), state: newState(), bits: newBitWork(), orphans: newOrphans(), rosters: newRosters(),
 		breaker: &breaker{}, metrics: m, events: events, duplicated: map[string]bool{},
 	}
 	var err error

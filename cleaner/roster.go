@@ -3,7 +3,6 @@ package cleaner
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,12 +44,32 @@ type listedPod struct {
 	isMirror bool
 }
 
-// rosters makes and keeps the latest roster.
+// rosters makes and keeps the latest roster. Its turn is a channel and not a
+// mutex, because it is held across a request: whoever waits for it would make
+// the same list, and must be able to stop waiting.
 type rosters struct {
-	mu     sync.Mutex
+	turn   chan struct{} // holds one token, which guards the rest
 	latest *roster
 	tried  time.Time // when it was last considered to make one
 }
+
+func newRosters() *rosters {
+	r := &rosters{turn: make(chan struct{}, 1)}
+	r.turn <- struct{}{}
+	return r
+}
+
+// take waits for the turn, or returns the context's error.
+func (r *rosters) take(ctx context.Context) error {
+	select {
+	case <-r.turn:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *rosters) give() { r.turn <- struct{}{} }
 
 // ownerFromRoster returns what a roster proves of the endpoint's owner, or false
 // if there is none that does.
@@ -73,11 +92,12 @@ func (c *controller) ownerFromRoster(ctx context.Context, ep *danm.Endpoint) (ow
 	return ownership.Pod{Lookup: ownership.Found, UID: pod.uid}, true, nil
 }
 
-// rosterSince returns a roster that began after t, nil if none is worth it. The
-// lock is held across the list: whoever waits for it would make the same one.
+// rosterSince returns a roster that began after t, nil if none is worth it.
 func (c *controller) rosterSince(ctx context.Context, t time.Time) (*roster, error) {
-	c.rosters.mu.Lock()
-	defer c.rosters.mu.Unlock()
+	if err := c.rosters.take(ctx); err != nil {
+		return nil, err
+	}
+	defer c.rosters.give()
 	now := c.clock.Now()
 	if r := c.rosters.latest; r != nil && r.began.After(t) && now.Sub(r.began) < rosterAgeMax {
 		return r, nil
@@ -114,10 +134,14 @@ func (c *controller) listRoster(ctx context.Context, now time.Time) (*roster, er
 	return r, nil
 }
 
-// expire drops a roster that serves no longer.
+// expire drops a roster that serves no longer, unless one is being made.
 func (r *rosters) expire(now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	select {
+	case <-r.turn:
+	default:
+		return
+	}
+	defer r.give()
 	if r.latest != nil && now.Sub(r.latest.began) >= rosterAgeMax {
 		r.latest = nil
 	}
