@@ -35,9 +35,10 @@ chaos: build ## shut nodes down under the cleaner, ITERATIONS times (300)
 canaries: build ## run the cleaners that are known to be wrong; each must be found
 	@bin/danm-chaos canaries --cluster $(CLUSTER) --out '$(OUT)'
 
+# Most tests wait for clusters, so more of them than cores run at once.
 test: programs ## run all tests, with the race detector where there is a C compiler
 	@$(if $(RACE),,echo 'no C compiler: testing without the race detector')
-	KUBERNETES_BIN_DIR='$(CURDIR)/bin/kubernetes' go test $(RACE) -timeout 20m ./...
+	KUBERNETES_BIN_DIR='$(CURDIR)/bin/kubernetes' go test $(RACE) -p 4 -timeout 20m ./...
 
 bench: programs ## run the benchmarks of danm-cleaner and print their figures
 	DANM_BENCH=1 KUBERNETES_BIN_DIR='$(CURDIR)/bin/kubernetes' go test ./cleaner/bench -v -timeout 60m

@@ -26,7 +26,6 @@ const group = danm.GroupDanmK8sIO
 var (
 	cluster       *controlplane.Cluster
 	cleanerBinary string
-	chaosBinary   string
 )
 
 func TestScenarios(t *testing.T) {
@@ -38,7 +37,7 @@ func TestScenarios(t *testing.T) {
 }
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	cleanerBinary, chaosBinary = buildPrograms(GinkgoT().TempDir())
+	cleanerBinary = buildCleaner(GinkgoT().TempDir())
 	var err error
 	cluster, err = controlplane.Start(context.WithoutCancel(ctx), controlplane.Options{
 		RunID: fmt.Sprintf("suite-%d", os.Getpid()), Group: group, Variant: danmcni.Danm43, Seed: uint64(GinkgoRandomSeed()), Progress: os.Stderr,
@@ -49,12 +48,9 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 
 func mustAddr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// buildPrograms builds the cleaner and the harness side by side, as the
-// harness expects them.
-func buildPrograms(folder string) (cleaner, chaos string) {
+func buildCleaner(folder string) string {
 	GinkgoHelper()
-	build := exec.Command("go", "build", "-o", folder, "../cleaner/cmd/danm-cleaner", "../harness/cmd/danm-chaos")
-	output, err := build.CombinedOutput()
+	output, err := exec.Command("go", "build", "-o", folder, "../cleaner/cmd/danm-cleaner").CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), string(output))
-	return filepath.Join(folder, "danm-cleaner"), filepath.Join(folder, "danm-chaos")
+	return filepath.Join(folder, "danm-cleaner")
 }

@@ -1,4 +1,4 @@
-package scenarios_test
+package runs_test
 
 import (
 	"bytes"
