@@ -18,19 +18,7 @@ func ReservesAddress(u *unstructured.Unstructured, ref NetworkRef, a netip.Addr)
 	if ref.Kind.IsNamespaced() && u.GetNamespace() != ref.Namespace {
 		return false
 	}
-	ips, _, err := unstructured.NestedSlice(u.Object, "spec", "ips")
-	if err != nil {
-		return true
-	}
-	for _, item := range ips {
-		ip, _ := item.(map[string]any)
-		text, _, err := unstructured.NestedString(ip, "address")
-		addr, ok, parseErr := ParseAddress(text)
-		if err != nil || parseErr != nil || ok && addr == a {
-			return true
-		}
-	}
-	return false
+	return anyReserved(u, func(reserved netip.Addr, ok bool, _ map[string]any) bool { return ok && reserved == a })
 }
 
 // SharesAddress tells whether a ReservedIP object lets several pods hold the
@@ -40,6 +28,15 @@ func SharesAddress(u *unstructured.Unstructured, ref NetworkRef, a netip.Addr) b
 	if !ReservesAddress(u, ref, a) {
 		return false
 	}
+	return anyReserved(u, func(reserved netip.Addr, ok bool, ip map[string]any) bool {
+		shareable, _, err := unstructured.NestedBool(ip, "shareable")
+		return ok && reserved == a && (shareable || err != nil)
+	})
+}
+
+// anyReserved tells whether one of the object's addresses is meant. One that
+// cannot be read for certain is.
+func anyReserved(u *unstructured.Unstructured, isMeant func(addr netip.Addr, ok bool, ip map[string]any) bool) bool {
 	ips, _, err := unstructured.NestedSlice(u.Object, "spec", "ips")
 	if err != nil {
 		return true
@@ -48,10 +45,7 @@ func SharesAddress(u *unstructured.Unstructured, ref NetworkRef, a netip.Addr) b
 		ip, _ := item.(map[string]any)
 		text, _, err := unstructured.NestedString(ip, "address")
 		addr, ok, parseErr := ParseAddress(text)
-		if err != nil || parseErr != nil {
-			return true
-		}
-		if shareable, _, err := unstructured.NestedBool(ip, "shareable"); ok && addr == a && (shareable || err != nil) {
+		if err != nil || parseErr != nil || isMeant(addr, ok, ip) {
 			return true
 		}
 	}
