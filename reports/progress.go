@@ -261,7 +261,7 @@ func Line(it harness.Iteration) string {
 	if it.Note != "" {
 		text += "  " + it.Note
 	}
-	return text
+	return plain(text)
 }
 
 // expectedBits is one for each endpoint and family of the network.
