@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/danm-chaos/danm-chaos/harness"
 	"github.com/danm-chaos/danm-chaos/harness/check"
@@ -170,4 +171,14 @@ func families(l *history.Lane) string {
 	default:
 		return "v4"
 	}
+}
+
+func releaseTimes(t *timeline.Timeline) []time.Duration {
+	out := []time.Duration{}
+	for _, r := range t.Releases {
+		if r.OwnerGone {
+			out = append(out, r.After)
+		}
+	}
+	return out
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/harness"
 	"github.com/danm-chaos/danm-chaos/harness/check"
+	"github.com/danm-chaos/danm-chaos/reports/measure"
 )
 
 // IndexFile is the page over all runs of a folder.
@@ -152,7 +153,7 @@ type indexRow struct {
 }
 
 func newIndexView(out string, runs []StoredRun, problems []string) indexView {
-	v := indexView{Head: newHead("danm-chaos: "+plural2(len(runs), "run"), false), Script: pageScript(), Problems: problems}
+	v := indexView{Head: newHead("danm-chaos: "+countOf(len(runs), "run"), false), Script: pageScript(), Problems: problems}
 	groups := map[string][]indexRow{}
 	var order []string
 	for _, r := range runs {
@@ -172,19 +173,19 @@ func newIndexView(out string, runs []StoredRun, problems []string) indexView {
 	return v
 }
 
-func plural2(n int, word string) string { return fmt.Sprintf("%d %s", n, plural(n, word)) }
+func countOf(n int, word string) string { return fmt.Sprintf("%d %s", n, plural(n, word)) }
 
 func newIndexRow(out string, r StoredRun) indexRow {
 	row := indexRow{
 		StoredRun: r, Duration: secondsToDuration(r.DurationSeconds), Iterations: len(r.Result.Iterations),
 		Violations: len(r.Result.Violations), Unsure: len(r.Unknowns), Link: linkTo(out, r.Dir),
 	}
-	for _, m := range Latencies(r.Result) {
-		middle := quantile(sortedDurations(m.Values), 0.5)
+	for _, m := range measure.Latencies(r.Result) {
+		middle := measure.Quantile(measure.Sorted(m.Values), 0.5)
 		switch m.Name {
-		case "iteration":
+		case measure.Iteration:
 			row.Iteration = middle
-		case "release":
+		case measure.Release:
 			row.Release = middle
 		}
 	}
@@ -257,6 +258,6 @@ func newTrend(name string, rows []indexRow, value func(indexRow) float64, text f
 		t.Points = append(t.Points, "M"+point+"h0")
 		texts = append(texts, text(value(r)))
 	}
-	t.Text = fmt.Sprintf("%s over %s: %s", name, plural2(len(rows), "run"), strings.Join(texts, ", "))
+	t.Text = fmt.Sprintf("%s over %s: %s", name, countOf(len(rows), "run"), strings.Join(texts, ", "))
 	return t
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/harness"
 	"github.com/danm-chaos/danm-chaos/harness/check"
+	"github.com/danm-chaos/danm-chaos/reports/measure"
 )
 
 // markdownViolationsMax bounds what a CI summary shows; the page has the rest.
@@ -66,13 +67,13 @@ func skippedOf(r harness.Result) []string {
 
 func markdownLatencies(line func(string, ...any), r harness.Result) {
 	line("\n| latency | n | median | p90 | max |\n|---|--:|--:|--:|--:|")
-	for _, m := range Latencies(r) {
+	for _, m := range measure.Latencies(r) {
 		if len(m.Values) == 0 {
 			continue
 		}
-		sorted := sortedDurations(m.Values)
-		line("| %s, %s | %d | %s | %s | %s |", m.Name, m.Meaning, len(sorted), rounded(quantile(sorted, 0.5)),
-			rounded(quantile(sorted, 0.9)), rounded(sorted[len(sorted)-1]))
+		sorted := measure.Sorted(m.Values)
+		line("| %s, %s | %d | %s | %s | %s |", m.Name, m.Meaning, len(sorted), rounded(measure.Quantile(sorted, 0.5)),
+			rounded(measure.Quantile(sorted, 0.9)), rounded(sorted[len(sorted)-1]))
 	}
 }
 

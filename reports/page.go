@@ -197,7 +197,7 @@ func (v *runView) addViolations() {
 func exercised(r harness.Result, t *timeline.Timeline) (did, didNot []string) {
 	for _, f := range faultViews(r) {
 		if f.Fired > 0 {
-			did = append(did, fmt.Sprintf("fault %s, %d times", f.Name, f.Fired))
+			did = append(did, fmt.Sprintf("fault %s, %s", f.Name, countOf(f.Fired, "time")))
 		}
 		if f.Fired < f.Planned {
 			didNot = append(didNot, fmt.Sprintf("fault %s fired %d of %d times", f.Name, f.Fired, f.Planned))

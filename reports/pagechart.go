@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/danm-chaos/danm-chaos/harness"
+	"github.com/danm-chaos/danm-chaos/reports/measure"
 	"github.com/danm-chaos/danm-chaos/reports/timeline"
 )
 
@@ -26,6 +27,10 @@ const (
 	faultRowFrom   = -0.12
 	faultRowUntil  = -0.09
 )
+
+// marginShare is the part of the width that stays free at the end, where the
+// last marks would be cut off.
+const marginShare = 80
 
 // chart is the drawing of one lane, or of all. X is milliseconds, y the count.
 type chart struct {
@@ -104,8 +109,9 @@ func (v *runView) newChart(t *timeline.Timeline, l timeline.Lane, label string) 
 	c.Last = fmt.Sprintf("pods=%d eps=%d bits=%d", l.Pods.Last(), l.Endpoints.Last(), l.Bits.Last())
 	c.Summary = fmt.Sprintf("Pods, DanmEps and allocated bits of %s over %s, in the end %s", label, rounded(t.Span), c.Last)
 	c.Height = toDecimal(c.Ceiling - c.Floor)
-	c.ViewBox = fmt.Sprintf("0 %s %d %s", number(-c.Ceiling), span, number(c.Height))
-	c.addTicks(most, span)
+	view := span + max(1, span/marginShare)
+	c.ViewBox = fmt.Sprintf("0 %s %d %s", number(-c.Ceiling), view, number(c.Height))
+	c.addTicks(most, view)
 	c.addBands(l.Bands, most)
 	for _, r := range t.Releases {
 		if l.Name == "" || r.Lane == l.Name {
@@ -202,12 +208,12 @@ const histogramBars = 20
 
 func latencyViews(r harness.Result) []latencyView {
 	var out []latencyView
-	for _, m := range Latencies(r) {
+	for _, m := range measure.Latencies(r) {
 		v := latencyView{Name: m.Name, Meaning: m.Meaning, N: len(m.Values)}
-		sorted := sortedDurations(m.Values)
+		sorted := measure.Sorted(m.Values)
 		if len(sorted) > 0 {
 			for _, share := range []float64{0, 0.5, 0.9, 0.99, 1} {
-				v.Quantiles = append(v.Quantiles, quantile(sorted, share))
+				v.Quantiles = append(v.Quantiles, measure.Quantile(sorted, share))
 			}
 			v.Bars, v.Counts = histogram(sorted)
 		} else {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/harness"
 	"github.com/danm-chaos/danm-chaos/harness/check"
+	"github.com/danm-chaos/danm-chaos/reports/measure"
 )
 
 // latencyBuckets reach from a release without quarantine to one that needs the
@@ -26,7 +27,7 @@ func NewRegistry(r harness.Result) *prometheus.Registry {
 	m.verdict(r)
 	m.iterations(r)
 	m.judged(r)
-	for _, l := range Latencies(r) {
+	for _, l := range measure.Latencies(r) {
 		m.latency(l)
 	}
 	m.gauge("run_duration_seconds", "How long the run took.", r.DurationSeconds)
@@ -121,7 +122,7 @@ func (m metricMaker) judged(r harness.Result) {
 	}
 }
 
-func (m metricMaker) latency(l Measure) {
+func (m metricMaker) latency(l measure.Latency) {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "danm_chaos", Name: l.Name + "_seconds", Help: "Time of " + l.Name + ": " + l.Meaning + ".",
 		ConstLabels: m.labels, Buckets: latencyBuckets(),
