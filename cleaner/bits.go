@@ -190,7 +190,7 @@ func (c *controller) clearReleased(ctx context.Context, ref danm.NetworkRef) (ti
 	if network == nil {
 		return 0, nil
 	}
-	if isPaused(network) {
+	if network.IsPaused() {
 		return 0, nil // the bits are left to the sweep, for after the pause
 	}
 	rises, ok := c.lineage.at(ref, network.UID, network.ResourceVersion)

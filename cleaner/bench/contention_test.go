@@ -40,12 +40,12 @@ func TestContention(t *testing.T) {
 	const quarantine = 4 * time.Second
 	startCleaner(t, cleaner.Config{REST: config, ReleaseQuarantine: quarantine, OrphanQuarantine: time.Minute})
 	awaitVouched(t, count, contended+others+allocations)
-	w.patchNetwork(ref, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, cleaner.PauseAnnotation))
+	w.patchNetwork(ref, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, danm.PauseAnnotation))
 	w.forceDelete("bench", "victim")
 	time.Sleep(quarantine + time.Second) // nothing is to happen, so nothing can be waited for
 
 	began := time.Now()
-	w.patchNetwork(ref, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, cleaner.PauseAnnotation))
+	w.patchNetwork(ref, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, danm.PauseAnnotation))
 	got, conflicts, slowest := w.allocateSteadily(ref, living)
 	eventually(t, "every leaked endpoint is gone", time.Minute, func() bool { _, _, n, _ := count.get(); return n >= contended })
 	// An address that was free in between may have been handed out again.
