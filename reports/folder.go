@@ -44,6 +44,13 @@ func Open(dir string) (Run, error) {
 	return r, nil
 }
 
+// Load returns a result that was just judged, with the history beside it.
+func Load(dir string, result harness.Result) Run {
+	r := Run{Result: result}
+	r.readHistory(dir)
+	return r
+}
+
 // Follow makes a run of what is known while it goes on. The builder has seen
 // its history so far.
 func Follow(result harness.Result, b *timeline.Builder) Run {

@@ -39,9 +39,10 @@ const (
 // Formats lists every format.
 func Formats() []Format { return []Format{JSON, HTML, JUnit, Markdown, Prometheus} }
 
-// ParseFormats reads a list with commas. "all" means every format.
+// ParseFormats reads a list with commas. "all" means every format, and so does
+// nothing.
 func ParseFormats(list string) ([]Format, error) {
-	if list == "all" {
+	if list == "all" || list == "" {
 		return Formats(), nil
 	}
 	var out []Format
@@ -65,11 +66,7 @@ func joinFormats(formats []Format) string {
 
 // Write renders the result into the run directory, with what the history there
 // tells besides.
-func Write(dir string, r harness.Result) error {
-	run := Run{Result: r}
-	run.readHistory(dir)
-	return run.Write(dir, Formats())
-}
+func Write(dir string, r harness.Result) error { return Load(dir, r).Write(dir, Formats()) }
 
 // Write renders the run into a directory. Each file appears whole or not at
 // all, and run.json last: who sees it, sees the others too.

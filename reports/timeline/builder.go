@@ -35,6 +35,9 @@ type Builder struct {
 	flips       map[holding][]flip
 	gaps        []string
 	skipped     map[string]bool
+
+	added      int
+	countsOnly bool // keeps nothing that grows with the history
 }
 
 // laneState is a lane while it is followed.
@@ -65,6 +68,17 @@ func NewBuilder() *Builder {
 	}
 }
 
+// NewCounter returns a builder that knows only the present numbers, for looking
+// on at a long run. It cannot build a timeline.
+func NewCounter() *Builder {
+	b := NewBuilder()
+	b.countsOnly = true
+	return b
+}
+
+// Len returns how many records were added.
+func (b *Builder) Len() int { return b.added }
+
 // Counts returns the numbers of all lanes together after the last record.
 func (b *Builder) Counts() Counts { return b.all.now }
 
@@ -83,7 +97,10 @@ func (b *Builder) Add(records ...history.Record) {
 			b.start = r.Time
 		}
 		b.last = r.Time
-		b.records = append(b.records, r)
+		b.added++
+		if !b.countsOnly {
+			b.records = append(b.records, r)
+		}
 		b.add(len(b.records)-1, &r)
 	}
 }
@@ -95,7 +112,9 @@ func (b *Builder) add(index int, r *history.Record) {
 	case r.Lane != nil:
 		b.addLane(r)
 	case r.Op != nil:
-		b.addOp(r.Op, b.offset(r.Time))
+		if !b.countsOnly {
+			b.addOp(r.Op, b.offset(r.Time))
+		}
 	case r.Write != nil:
 		b.addWrite(index, r.Write, b.offset(r.Time))
 	case r.Gap != nil:
@@ -221,6 +240,9 @@ func (b *Builder) addObject(w *history.Write, existing map[string]string, at tim
 func (b *Builder) count(lane string, at time.Duration, of func(*Counts) *int, by int) {
 	for _, l := range []*laneState{b.lane(lane), &b.all} {
 		*of(&l.now) += by
+		if b.countsOnly {
+			continue
+		}
 		l.Pods.set(at, l.now.Pods)
 		l.Endpoints.set(at, l.now.Endpoints)
 		l.Bits.set(at, l.now.Bits)
@@ -229,6 +251,17 @@ func (b *Builder) count(lane string, at time.Duration, of func(*Counts) *int, by
 
 func (b *Builder) addNetwork(index int, w *history.Write, ref danm.NetworkRef, at time.Duration) {
 	before, after := b.networks[ref], allocated(w, ref.Kind)
+	if !b.countsOnly {
+		b.noteFlips(index, ref, before, after)
+	}
+	b.networks[ref] = after
+	if lane, ok := b.byNetwork[ref]; ok {
+		b.count(lane, at, func(c *Counts) *int { return &c.Bits }, len(after)-len(before))
+	}
+}
+
+// noteFlips notes every bit that a write changed.
+func (b *Builder) noteFlips(index int, ref danm.NetworkRef, before, after map[netip.Addr]bool) {
 	for addr := range before {
 		if !after[addr] {
 			b.flips[holding{ref, addr}] = append(b.flips[holding{ref, addr}], flip{false, index})
@@ -238,10 +271,6 @@ func (b *Builder) addNetwork(index int, w *history.Write, ref danm.NetworkRef, a
 		if !before[addr] {
 			b.flips[holding{ref, addr}] = append(b.flips[holding{ref, addr}], flip{true, index})
 		}
-	}
-	b.networks[ref] = after
-	if lane, ok := b.byNetwork[ref]; ok {
-		b.count(lane, at, func(c *Counts) *int { return &c.Bits }, len(after)-len(before))
 	}
 }
 
