@@ -203,8 +203,8 @@ func (c *Cluster) dress(ctx context.Context, n node, files nodeFiles) error {
 	if err := setRoutes(ctx, n.name, c.nodes); err != nil {
 		return err
 	}
-	if err := inNode(ctx, n.name, files.workload, "ctr", "--namespace", "k8s.io", "images", "import", "--all-platforms", "-"); err != nil {
-		return fmt.Errorf("loading the workload image into %s: %w", n.name, err)
+	if err := loadImage(ctx, n.name, files.workload); err != nil {
+		return err
 	}
 	if c.options.CNI != "" {
 		if err := installPlugin(ctx, n.name, files); err != nil {

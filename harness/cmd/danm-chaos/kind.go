@@ -46,6 +46,10 @@ func (f kindFlags) check(cluster string) error {
 	return nil
 }
 
+// deploysCleaner tells whether the cleaner runs in pods. Canaries and programs
+// of others have no image.
+func (p plan) deploysCleaner() bool { return p.cluster == kindCluster && p.cleaner == defaultCleaner }
+
 // kindMisses are the flags of a kind cluster that the harness does not know of.
 // Whether it was kept changes nothing of what happened.
 func (p plan) kindMisses() string {
