@@ -230,7 +230,10 @@ func installPlugin(ctx context.Context, name string, files nodeFiles) error {
 	if err := inNode(ctx, name, kubeconfig, "install", "-m", "0600", "/dev/stdin", cniKubeconfig); err != nil {
 		return err
 	}
-	return inNode(ctx, name, files.plugin, "install", "-m", "0755", "/dev/stdin", cniProgram)
+	if err := inNode(ctx, name, files.plugin, "install", "-D", "-m", "0755", "/dev/stdin", cniProgramKept); err != nil {
+		return err
+	}
+	return inNode(ctx, name, nil, "sh", "-ec", mendPluginScript)
 }
 
 // inNode runs a program in a node, with something to read.
