@@ -104,7 +104,7 @@ func (a *app) conclude(o outcome) error {
 // runOne runs a plan in a run directory of its own. It returns an error only
 // when there is no place to report to; all other trouble is in the result.
 func (a *app) runOne(ctx context.Context, signals *interrupts, p plan) (o outcome, err error) {
-	if err := p.checkMachine(ctx); err != nil {
+	if err := p.prepareMachine(ctx, a.stdout); err != nil {
 		return o, err
 	}
 	p = p.patient()
@@ -180,7 +180,7 @@ func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcom
 		Scenario: p.scenario, ScenarioArgs: p.named, Cluster: cluster, Group: p.group, Seed: p.seed,
 		Iterations: p.iterations, Lanes: p.lanes, For: p.duration,
 		RunID: o.dir.id, Out: o.dir.path, History: records, HistoryPath: o.dir.join(historyFile),
-		Cleaner: clusters.CleanerSpec{Argv: p.argv, Logs: logs.cleaner}, CleanerName: p.cleaner, DryRun: p.dryRun,
+		Cleaner: clusters.CleanerSpec{Argv: p.argv, IsDeployed: p.deploysCleaner(), Logs: logs.cleaner}, CleanerName: p.cleaner, DryRun: p.dryRun,
 		BlameAny: p.blame == blameAny, KeepGoing: p.keepGoing,
 		CNI: string(p.variant), Commit: o.result.Commit, Versions: o.result.Versions, Observer: progress,
 	})

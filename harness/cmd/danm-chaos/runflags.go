@@ -139,7 +139,7 @@ func (f runFlags) check() (plan, error) {
 	if err := f.checkNumbers(); err != nil {
 		return p, err
 	}
-	p.argv, err = cleanerArgv(f.cleaner, cleanerFlags{group: p.group, dryRun: f.dryRun,
+	p.argv, err = cleanerArgv(f.cleaner, cleanerFlags{group: p.group, dryRun: f.dryRun, isDeployed: p.deploysCleaner(),
 		releaseQuarantine: f.releaseQuarantine, orphanQuarantine: f.orphanQuarantine})
 	return p, err
 }
