@@ -201,10 +201,13 @@ func (w *world) answer(c *call) answer {
 		c.request.Snapshot = c.actor.snapshot
 	}
 	if c.verb != "watch" {
-		return answer{response: w.server.Serve(c.request)}
+		response := w.server.Serve(c.request)
+		w.noteAnswer(c, response.Code)
+		return answer{response: response}
 	}
 	watch, refused := w.server.Watch(c.request)
 	if refused != nil {
+		w.noteAnswer(c, refused.Code)
 		return answer{response: *refused}
 	}
 	s := newStream(c, watch)
@@ -265,14 +268,14 @@ func (w *world) cut(s *stream) {
 	s.watch.Close()
 	s.end(errReset)
 	w.reseed()
-	w.reach("a watch is cut")
+	w.reach(watchEnds)
 }
 
 // expire ends a watch so that its client has to list again.
 func (w *world) expire(s *stream) {
 	w.server.Compact(w.server.ResourceVersion())
+	w.reach(relisted)
 	w.cut(s)
-	w.reach("a relist")
 }
 
 // strike lets faults hit processes and nodes, once what was granted last has

@@ -199,7 +199,7 @@ func (w *world) report(n *node, pod *corev1.Pod, phase corev1.PodPhase) {
 	if phase == corev1.PodRunning {
 		ready = corev1.ConditionTrue
 	} else {
-		w.reach("a Running pod goes back to Pending")
+		w.reach(runsBackwards)
 	}
 	w.do(n.user(), http.MethodPatch, podPath(pod.Namespace, pod.Name)+"/status", map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
@@ -242,7 +242,7 @@ func (w *world) endAdd(sb *sandbox, made []danmcni.Interface, err error) {
 	case err != nil:
 		sb.state = broken
 		w.retryPod[sb.uid] = time.Now().Add(sandboxRetry)
-		w.reach("a CNI ADD fails")
+		w.reach(addFails)
 	default:
 		sb.state, sb.wasLive = attached, true
 		w.recordAttachment(history.Attached, sb, made)
@@ -302,6 +302,9 @@ func (w *world) powerOff(n *node) {
 	for _, sb := range w.sandboxes {
 		if sb.node != n {
 			continue
+		}
+		if sb.state == adding {
+			w.reach(addInterrupted)
 		}
 		if sb.state == adding || sb.state == deleting {
 			sb.actor.kill()

@@ -65,7 +65,7 @@ func (w *world) endReplica(r *replica, a *actor, err error) {
 		return
 	}
 	if err != nil && !a.isDead() {
-		w.reach("a cleaner ends by itself")
+		w.reach(endsByItself)
 	}
 	a.kill()
 	r.isRunning = false

@@ -38,8 +38,6 @@ var timeSteps = []time.Duration{
 type Options struct {
 	// Start runs the cleaner under test.
 	Start Start
-	// WithTrace keeps the text of every step.
-	WithTrace bool
 }
 
 // Steps counts what the gate granted.
@@ -57,9 +55,11 @@ type Outcome struct {
 	Choices, Widths []int
 	Steps           Steps
 	Virtual         time.Duration
-	Digest          uint64 // of every step and every record
-	Trace           []string
-	Fired           []bool // by fault of the simulation
+	Digest          uint64   // of every step and every record
+	Trace           []string // every step
+	Story           []string // the same for people, without what nobody asks about
+	Counts          string   // pods, endpoints and bits at the end
+	Fired           []bool   // by fault of the simulation
 	Reached         map[string]int
 	// Err says that the simulator itself is wrong, or could not go on.
 	Err error
@@ -237,12 +237,10 @@ func (w *world) outcome(began time.Time) Outcome {
 	out := Outcome{
 		Records: w.record.records, Choices: w.choices.taken, Widths: w.choices.widths, Steps: w.steps,
 		Virtual: time.Since(began), Reached: w.reached, Err: w.trouble, Digest: w.digest(),
+		Trace: w.trace, Story: w.story, Counts: counts(w.snapshot()),
 	}
 	for _, f := range w.faults.all {
 		out.Fired = append(out.Fired, f.fired)
-	}
-	if w.options.WithTrace {
-		out.Trace = w.trace
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -48,6 +49,7 @@ type world struct {
 
 	pods      map[string]*corev1.Pod // by name, as committed
 	endpoints map[string]*danm.Endpoint
+	holders   map[netip.Addr]types.UID // of each address, the last
 	bits      *danm.Network
 
 	replicasWanted int
@@ -62,12 +64,14 @@ type world struct {
 	group   sync.WaitGroup // every goroutine of the world
 	scratch []option       // reused
 	granted []*call        // since the last look
+	worker  string         // replica of the cleaner that wrote last
 	trouble error          // the simulator itself is wrong
 
 	phase   phase
 	steps   Steps
 	reached map[string]int
 	trace   []string
+	story   []string
 }
 
 // phase is where a simulation stands.
@@ -120,7 +124,7 @@ func newWorld(plan schedule.Simulation, o Options) (*world, error) {
 	}
 	w := &world{
 		plan: plan, options: o, gate: newGate(), record: &recorder{}, choices: newChooser(plan), variant: variant,
-		pods: map[string]*corev1.Pod{}, endpoints: map[string]*danm.Endpoint{}, retryPod: map[types.UID]time.Time{},
+		pods: map[string]*corev1.Pod{}, endpoints: map[string]*danm.Endpoint{}, holders: map[netip.Addr]types.UID{}, retryPod: map[types.UID]time.Time{},
 		replicasWanted: plan.World.Pods, reached: map[string]int{},
 	}
 	w.faults = newFaults(w, plan.Faults)
@@ -149,6 +153,7 @@ func (w *world) observe(c apiserver.Commit) {
 	if err := w.record.commit(c); err != nil {
 		w.fail(err)
 	}
+	w.noteCommit(c)
 	switch c.Resource.Resource {
 	case "pods":
 		if pod, ok := c.New.(*corev1.Pod); ok {
