@@ -172,11 +172,11 @@ func (c *controller) addHandlers() error {
 	return nil
 }
 
-// onChange calls f with the object of any event, a tombstone's included.
-func onChange(f func(object any)) cache.ResourceEventHandler {
+// onChange calls f with the objects of any event, a tombstone's included.
+func onChange(f func(objects ...any)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    f,
-		UpdateFunc: func(before, after any) { f(before); f(after) },
+		AddFunc:    func(o any) { f(o) },
+		UpdateFunc: func(before, after any) { f(before, after) },
 		DeleteFunc: func(o any) { f(lastKnown(o)) },
 	}
 }
@@ -192,18 +192,27 @@ func lastKnown(object any) any {
 
 // podChanged looks again at the endpoints of the pod's name and of its UID.
 // An update may carry another UID than the state before it.
-func (c *controller) podChanged(object any) {
-	pod, ok := object.(*corev1.Pod)
-	if !ok {
-		return
+func (c *controller) podChanged(objects ...any) {
+	var eps []*danm.Endpoint
+	for _, object := range objects {
+		if pod, ok := object.(*corev1.Pod); ok {
+			eps = append(eps, c.caches.endpointsBy(byPod, pod.Namespace+"/"+pod.Name)...)
+			eps = append(eps, c.caches.endpointsBy(byPodUID, string(pod.UID))...)
+		}
 	}
-	c.enqueue(c.caches.endpointsBy(byPod, pod.Namespace+"/"+pod.Name))
-	c.enqueue(c.caches.endpointsBy(byPodUID, string(pod.UID)))
+	c.enqueue(eps)
 }
 
+// enqueue looks again at each of the endpoints once, in a fixed order, so that
+// an event has the same effect however quick the workers are.
 func (c *controller) enqueue(eps []*danm.Endpoint) {
-	for _, ep := range eps {
-		c.endpointQueue.Add(storeKey(ep.Namespace, ep.Name))
+	keys := make([]string, len(eps))
+	for i, ep := range eps {
+		keys[i] = storeKey(ep.Namespace, ep.Name)
+	}
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		c.endpointQueue.Add(key)
 	}
 }
 
@@ -234,9 +243,11 @@ func (c *controller) networkChanged(before, after any) {
 	}
 	old, _ := before.(*danm.Network)
 	c.reportPause(old, n)
+	var eps []*danm.Endpoint
 	for _, a := range changedAddresses(old, n) {
-		c.enqueue(c.caches.endpointsBy(byAddress, addressKey(n.Ref(), a)))
+		eps = append(eps, c.caches.endpointsBy(byAddress, addressKey(n.Ref(), a))...)
 	}
+	c.enqueue(eps)
 }
 
 // reconcileEndpoint looks at one endpoint and does what its state asks for.

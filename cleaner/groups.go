@@ -27,7 +27,7 @@ type discovered struct {
 func waitForDANM(ctx context.Context, cfg Config, core kubernetes.Interface, dyn dynamic.Interface) (discovered, error) {
 	ticker := cfg.Clock.NewTicker(discoveryPeriod)
 	defer ticker.Stop()
-	for {
+	for ctx.Err() == nil {
 		found, err := discover(ctx, cfg.Group, core, dyn)
 		if err == nil {
 			return found, nil
@@ -35,17 +35,18 @@ func waitForDANM(ctx context.Context, cfg Config, core kubernetes.Interface, dyn
 		cfg.Logger.Info("waiting for DANM's API", "cause", err.Error())
 		select {
 		case <-ctx.Done():
-			return discovered{}, ctx.Err()
 		case <-ticker.C():
 		}
 	}
+	return discovered{}, ctx.Err()
 }
 
 // discover finds the group to work on. Where both are served, the one that
 // holds endpoints is meant; where both hold some, a migration is under way and
 // neither copy may be trusted.
 func discover(ctx context.Context, wanted danm.Group, core kubernetes.Interface, dyn dynamic.Interface) (discovered, error) {
-	list, err := core.Discovery().ServerGroups()
+	api := discovery.ToDiscoveryInterfaceWithContext(core.Discovery())
+	list, err := serverGroups(ctx, api)
 	if err != nil {
 		return discovered{}, fmt.Errorf("discovering API groups: %w", err)
 	}
@@ -54,7 +55,7 @@ func discover(ctx context.Context, wanted danm.Group, core kubernetes.Interface,
 		if !isListed(list, g) {
 			continue
 		}
-		resources, err := resourcesOf(core.Discovery(), g)
+		resources, err := resourcesOf(ctx, api, g)
 		if err != nil {
 			return discovered{}, err
 		}
@@ -104,8 +105,16 @@ func isListed(list *metav1.APIGroupList, g danm.Group) bool {
 	return slices.ContainsFunc(list.Groups, func(served metav1.APIGroup) bool { return served.Name == string(g) })
 }
 
-func resourcesOf(d discovery.DiscoveryInterface, g danm.Group) (map[string]bool, error) {
-	list, err := d.ServerResourcesForGroupVersion(g.GroupVersion().String())
+func serverGroups(ctx context.Context, d discovery.DiscoveryInterfaceWithContext) (*metav1.APIGroupList, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return d.ServerGroupsWithContext(ctx)
+}
+
+func resourcesOf(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, g danm.Group) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	list, err := d.ServerResourcesForGroupVersionWithContext(ctx, g.GroupVersion().String())
 	if err != nil {
 		return nil, fmt.Errorf("discovering %s: %w", g, err)
 	}

@@ -56,10 +56,11 @@ func (c *controller) deleteOrphan(ctx context.Context, ep *danm.Endpoint, networ
 	err := c.deleteEndpoint(ctx, ep)
 	switch {
 	case isGone(err), danm.IsChanged(err):
-		// Somebody else acted. Nothing is ours to release; if the endpoint is
-		// still there, its event brings it back.
+		// Somebody else acted, so nothing is ours to release. Should the endpoint
+		// still be there, its event need not bring it back: a conflict may be
+		// answered without any change.
 		c.metrics.conflicts.WithLabelValues("endpoint").Inc()
-		return 0, nil
+		return c.cfg.sweepPeriod(), nil
 	case err != nil:
 		return 0, fmt.Errorf("releasing endpoint %s/%s: %w", ep.Namespace, ep.Name, err)
 	}

@@ -103,6 +103,9 @@ func runElected(ctx context.Context, cfg Config, core kubernetes.Interface, lead
 		return ErrLostLease
 	case <-started:
 	}
+	if ctx.Err() != nil {
+		return nil // both were ready
+	}
 	leading, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
 	go func() { <-stopped; lost(ErrLostLease) }()

@@ -139,12 +139,23 @@ func (s *settlement) judgeUnsettled() {
 	case s.Settled && len(s.pending) == 0:
 	case len(s.found) > 0 && !s.Settled:
 		s.add(fmt.Sprintf("unsettled %d", s.Iteration), Violation{
+			Blame:   s.blameOfAll(),
 			Message: fmt.Sprintf("%s did not settle after iteration %d: %s", s.lane.Name, s.Iteration, orUnstated(s.Pending)),
 		})
 	case len(s.found) == 0:
 		reasons := slices.Concat(s.pending, []string{orUnstated(s.Pending)})
 		s.unknownf(Convergence, "%s did not settle after iteration %d (record %d): %s", s.lane.Name, s.Iteration, s.record, strings.Join(reasons, "; "))
 	}
+}
+
+// blameOfAll is the cleaner's as soon as anything is.
+func (s *settlement) blameOfAll() Blame {
+	for _, f := range s.found {
+		if f.v.Blame == BlameCleaner {
+			return BlameCleaner
+		}
+	}
+	return s.found[0].v.Blame
 }
 
 func orUnstated(reason string) string {
@@ -200,6 +211,8 @@ func (s *settlement) wrongNumber(v Violation, p *history.SnapshotPod, got int) V
 	}
 	v.Evidence = tell(endpointScenes(e))
 	v.Writer, v.RV, v.Record = e.deleted.user(), e.deleted.RV, e.deleted.record
+	// A cleaner can heal everything else, but it cannot attach a pod again.
+	v.Blame = s.blame(v.Writer)
 	return v
 }
 
@@ -338,11 +351,14 @@ func (s *settlement) doublyHeld(addr netip.Addr, holders []*history.SnapshotEndp
 }
 
 // add keeps a violation of this snapshot. Whoever broke it, the cleaner had to
-// heal it, unless it was told to write nothing.
+// heal it, unless nobody but a CNI could or it was told to write nothing.
 func (s *settlement) add(key string, v Violation) {
-	v.Invariant, v.Blame, v.Lane = Convergence, BlameCleaner, s.lane.Name
-	if s.run.DryRun {
+	v.Invariant, v.Lane = Convergence, s.lane.Name
+	switch {
+	case s.run.DryRun:
 		v.Blame = BlameOther
+	case v.Blame == "":
+		v.Blame = BlameCleaner
 	}
 	if v.Network == "" {
 		v.Network = s.network.String()

@@ -26,6 +26,9 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run SCENARIO... | -f FILE",
 		Short: "Run scenarios and judge the cleaner",
 		RunE: func(c *cobra.Command, names []string) error {
+			if f.cluster == simCluster && f.file == "" {
+				return a.runSim(c.Context(), f, names)
+			}
 			plans, err := a.plans(f, names)
 			if err != nil {
 				return err
