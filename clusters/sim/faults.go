@@ -413,9 +413,7 @@ func (w *world) strikePod(f *fault) bool {
 	if n == nil || !n.acts() {
 		return false
 	}
-	w.do(n.user(), http.MethodPatch, podPath(pod.Namespace, pod.Name)+"/status", map[string]any{
-		"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"phase": corev1.PodFailed, "reason": "Evicted"},
-	})
+	w.putStatus(n, pod, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"})
 	return true
 }
 

@@ -106,7 +106,7 @@ func (w *world) settle() {
 	shape := w.plan.World
 	quarantines := shape.ReleaseQuarantine + shape.OrphanQuarantine
 	deadline := time.Now().Add(settleBudget*quarantines + settleExtra)
-	for w.goesOn() && time.Now().Before(deadline) && !w.snapshot().Settled {
+	for w.goesOn() && time.Now().Before(deadline) && !w.isSettled() {
 		w.step(deadline)
 	}
 	// What was in quarantine when everything agreed must not be released now.
