@@ -37,6 +37,8 @@ type runFlags struct {
 	duration          time.Duration
 	seed              string
 	seeds             string
+	systematic        int
+	sieve             bool
 	lanes             int
 	cleaner           string
 	group             string
