@@ -103,6 +103,13 @@ func (f *faults) at(p point, what string) *fault {
 	return strikes
 }
 
+// noteFault puts a fault into trace and story.
+func (w *world) noteFault(f *fault, on string) {
+	text := strings.TrimSpace("fault " + string(f.Do) + " " + on)
+	w.note(text)
+	w.tell("%s", text)
+}
+
 // means tells whether every word of the fault's is among those of the
 // opportunity.
 func (f *fault) means(what string) bool {
@@ -165,7 +172,7 @@ func (w *world) serve(c *call) answer {
 	if f == nil {
 		return w.answer(c)
 	}
-	w.note("fault " + string(f.Do) + " on " + c.key)
+	w.noteFault(f, c.key)
 	switch f.Do {
 	case schedule.TimeoutBefore:
 		return answer{err: errTimeout{}}
@@ -250,7 +257,7 @@ func (w *world) deliver(s *stream) {
 		s.deliver()
 		return
 	}
-	w.note("fault " + string(f.Do) + " on " + s.key)
+	w.noteFault(f, s.key)
 	switch f.Do {
 	case schedule.WatchStall:
 		s.stalled = time.Now().Add(f.For)
@@ -295,7 +302,7 @@ func (w *world) strike() {
 }
 
 func (w *world) strikeReplica(r *replica, f *fault) {
-	w.note("fault " + string(f.Do) + " on " + r.actor.name)
+	w.noteFault(f, r.actor.name)
 	switch f.Do {
 	case schedule.StaleRestart:
 		r.snapshot = max(1, w.server.ResourceVersion()-int64(5+f.Pick%40))
@@ -329,7 +336,7 @@ func (w *world) atCNIPoint(ctx context.Context, a *actor, at point) error {
 	if f == nil {
 		return ctx.Err()
 	}
-	w.note("fault " + string(f.Do) + " on " + a.name)
+	w.noteFault(f, a.name)
 	if f.Do == schedule.AddCrashed {
 		return errKilled
 	}
@@ -341,7 +348,7 @@ func (w *world) atCNIPoint(ctx context.Context, a *actor, at point) error {
 // strikeWorld injects faults of nodes, pods and people. One that finds nothing
 // to hit has not fired.
 func (w *world) strikeWorld(f *fault) {
-	w.note("fault " + string(f.Do))
+	w.noteFault(f, "")
 	switch f.Do {
 	case schedule.RebootNode, schedule.PartitionNode:
 		f.fired = w.strikeNode(f)
@@ -413,9 +420,7 @@ func (w *world) strikePod(f *fault) bool {
 	if n == nil || !n.acts() {
 		return false
 	}
-	w.do(n.user(), http.MethodPatch, podPath(pod.Namespace, pod.Name)+"/status", map[string]any{
-		"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"phase": corev1.PodFailed, "reason": "Evicted"},
-	})
+	w.putStatus(n, pod, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"})
 	return true
 }
 

@@ -201,6 +201,15 @@ func (w *world) snapshot() *history.Snapshot {
 	return s
 }
 
+// isSettled tells whether everything agrees. It is asked at every step, and the
+// answer changes only with a commit.
+func (w *world) isSettled() bool {
+	if rv := w.server.ResourceVersion(); w.settledAsOf != rv {
+		w.settledAsOf, w.settled = rv, w.snapshot().Settled
+	}
+	return w.settled
+}
+
 func toSnapshot(ep *danm.Endpoint) history.SnapshotEndpoint {
 	out := history.SnapshotEndpoint{
 		Namespace: ep.Namespace, Name: ep.Name, UID: string(ep.UID), Pod: ep.Spec.Pod, PodUID: string(ep.Spec.PodUID),

@@ -106,7 +106,7 @@ func (w *world) settle() {
 	shape := w.plan.World
 	quarantines := shape.ReleaseQuarantine + shape.OrphanQuarantine
 	deadline := time.Now().Add(settleBudget*quarantines + settleExtra)
-	for w.goesOn() && time.Now().Before(deadline) && !w.snapshot().Settled {
+	for w.goesOn() && time.Now().Before(deadline) && !w.isSettled() {
 		w.step(deadline)
 	}
 	// What was in quarantine when everything agreed must not be released now.
@@ -144,6 +144,7 @@ func (w *world) step(until time.Time) {
 	}
 	o := options[w.choices.choose(options, w.isCalm())]
 	w.note(o.key)
+	w.tellOption(o)
 	w.grant(o)
 }
 
@@ -395,6 +396,7 @@ func (w *world) answerAll(calls []*call) {
 	answers := make([]answer, len(calls))
 	for i, c := range calls {
 		answers[i] = w.serve(c)
+		w.tellCall(c, answers[i])
 	}
 	for i, c := range calls {
 		c.answers <- answers[i]

@@ -65,7 +65,7 @@ func (w *world) canTake(step schedule.Step) bool {
 	case schedule.AwaitTerminating:
 		return w.isTerminating(w.user.failed)
 	case schedule.Settle:
-		return w.snapshot().Settled
+		return w.isSettled()
 	case schedule.FailNode:
 		return len(w.nodesWithPods(step.Target)) > 0
 	case schedule.ForceDelete:

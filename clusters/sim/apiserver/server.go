@@ -113,7 +113,11 @@ type Commit struct {
 	Namespace string
 	Name      string
 	Old, New  Object
+	state     *version // New, or Old if that is nil
 }
+
+// JSON returns the encoded New, or Old if that is nil. It must not be changed.
+func (c Commit) JSON() []byte { return c.state.bytes(inJSON) }
 
 // OnCommit calls hook with every commit from now on, inside the request that
 // made it. The hook may read, and must not write.

@@ -29,6 +29,13 @@ func (a *app) runCommand() *cobra.Command {
 			if f.cluster == simCluster && f.file == "" {
 				return a.runSim(c.Context(), f, names)
 			}
+			if sim, ok, err := readSimulation(f.file); err == nil && ok && len(names) == 0 {
+				given := ""
+				if c.Flags().Changed("cleaner") {
+					given = f.cleaner
+				}
+				return a.replaySimulation(c.Context(), sim, cleanerOf(sim, given))
+			}
 			plans, err := a.plans(f, names)
 			if err != nil {
 				return err

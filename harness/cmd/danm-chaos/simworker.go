@@ -105,7 +105,7 @@ func startFixed(ctx context.Context, env sim.CleanerEnv) error {
 	c := cleaner.Config{
 		REST: env.REST, Group: danm.Group(env.World.Group), LeaderElect: env.World.LeaderElect, Identity: env.Identity,
 		ReleaseQuarantine: env.World.ReleaseQuarantine, OrphanQuarantine: env.World.OrphanQuarantine,
-		Clock: env.Clock, Logger: logr.Discard(),
+		Workers: env.Workers(), Clock: env.Clock, Logger: logr.Discard(),
 	}
 	if env.World.SlowLease {
 		c.LeaseDuration, c.RenewDeadline, c.RetryPeriod = 60*time.Second, 40*time.Second, 10*time.Second
