@@ -111,7 +111,7 @@ func habitats() []habitat {
 		{DelLost, nil, 3, 0, 2}, {DelTwice, nil, 3, 0, 1}, {DelLate, nil, 3, 60 * second, 1}, {DelStalled, nil, 3, 60 * second, 1},
 		{AddCrashed, nil, 8, 0, 1}, {AddStalled, nil, 8, 25 * second, 1},
 		{EvictPod, nil, 200, 0, 1}, {DeletePod, nil, 200, 0, 2}, {ScaleDown, nil, 200, 20 * second, 1},
-		{EditNetwork, nil, 200, 0, 2}, {RenewNetwork, nil, 200, 0, 1}, {BothGroups, nil, 200, 30 * second, 1},
+		{EditNetwork, nil, 200, 0, 2}, {RenewNetwork, nil, 200, 0, 1}, {BothGroups, nil, 200, 90 * second, 1},
 	}
 }
 

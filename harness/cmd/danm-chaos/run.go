@@ -127,6 +127,10 @@ func (a *app) conclude(o outcome) error {
 // runOne runs a plan in a run directory of its own. It returns an error only
 // when there is no place to report to; all other trouble is in the result.
 func (a *app) runOne(ctx context.Context, signals *interrupts, p plan) (o outcome, err error) {
+	if err := p.checkMachine(ctx); err != nil {
+		return o, err
+	}
+	p = p.patient()
 	o.result = p.blankResult(time.Now())
 	if o.dir, err = newRunDir(p.out, o.result.Started, p.seed); err != nil {
 		return o, err
@@ -191,7 +195,7 @@ func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcom
 	defer func() {
 		cleanup, cancel := signals.cleanup(ctx)
 		defer cancel()
-		leftover = cluster.Close(cleanup)
+		leftover = p.end(cleanup, cluster, o.dir.id, a.stdout)
 	}()
 	progress := reports.NewProgress(a.stdout, display(a.stdout, p.duration))
 	defer progress.Close()
