@@ -104,6 +104,25 @@ func TestADirectoryWithNothingIsAnError(t *testing.T) {
 	}
 }
 
+func TestAResultThatCannotBeReadIsNotOverwritten(t *testing.T) {
+	dir := written(t)
+	later := []byte(`{"schemaVersion": 99}`)
+	damage(t, dir, RunFile, func([]byte) []byte { return later })
+	run, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Write(dir, Formats()); err != nil {
+		t.Fatal(err)
+	}
+	damage(t, dir, RunFile, func(now []byte) []byte {
+		if string(now) != string(later) {
+			t.Errorf("it is now %s", now)
+		}
+		return now
+	})
+}
+
 func TestAKilledRunIsRebuiltFromItsHistory(t *testing.T) {
 	dir := written(t)
 	remove(t, dir, RunFile)

@@ -43,7 +43,11 @@ func TestAReportOfABrokenDirectoryIsExit2(t *testing.T) {
 			if err := breakIt(dir); err != nil {
 				t.Fatal(err)
 			}
+			_, first, _ := execute(t, "", "report", dir)
 			code, stdout, stderr := execute(t, "", "report", dir)
+			if first != stdout {
+				t.Errorf("the second time it says %s\nthe first time %s", stdout, first)
+			}
 			if code != exitUnknown || !strings.Contains(stderr, "is not whole") || !strings.Contains(stdout, "verdict: Unknown") {
 				t.Errorf("exit code %d\nstderr: %s\nstdout: %s", code, stderr, stdout)
 			}
