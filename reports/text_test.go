@@ -27,6 +27,7 @@ func TestMarkdown(t *testing.T) {
 // own, and with them the policy that holds their hashes.
 func TestPageOfASmallRun(t *testing.T) {
 	dir, r := incidentDir(t, "ss-0")
+	r.Violations = r.Violations[:1] // one story is enough to read in a review
 	got, err := runPage(Load(dir, r))
 	if err != nil {
 		t.Fatal(err)
