@@ -2,6 +2,7 @@ package cleaner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -78,23 +79,43 @@ func newQueue[T comparable](cfg Config, name string) workqueue.TypedRateLimiting
 		workqueue.TypedRateLimitingQueueConfig[T]{Name: name, Clock: cfg.Clock})
 }
 
-// run works until the context ends and returns when all its goroutines have.
+// run works until the context ends, finishes what it has begun, and returns
+// when all its goroutines have.
 func (c *controller) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var group sync.WaitGroup
-	defer group.Wait()
-	defer c.networkQueue.ShutDown()
-	defer c.endpointQueue.ShutDown()
-	defer cancel()
+	// The watches go on for longer, as only they prove what a bit may be cleared by.
+	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
+	var watchers sync.WaitGroup
+	defer watchers.Wait()
+	defer c.shutDown()
+	defer stopWatching()
 	for _, informer := range c.caches.all() {
-		group.Go(func() { informer.RunWithContext(ctx) })
+		watchers.Go(func() { informer.RunWithContext(watching) })
 	}
 	if err := c.waitForSync(ctx); err != nil {
 		return err
 	}
+	err := c.runWorkers(ctx)
+	if !errors.Is(context.Cause(ctx), ErrLostLease) {
+		c.finish(watching)
+	}
+	return err
+}
+
+func (c *controller) shutDown() {
+	c.endpointQueue.ShutDown()
+	c.networkQueue.ShutDown()
+}
+
+// runWorkers works with synced caches until the context ends.
+func (c *controller) runWorkers(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer c.shutDown()
+	defer cancel()
 	for range c.cfg.Workers {
-		group.Go(func() { work(ctx, c, c.endpointQueue, "endpoints", c.reconcileEndpoint) })
-		group.Go(func() { work(ctx, c, c.networkQueue, "networks", c.reconcileNetwork) })
+		workers.Go(func() { work(ctx, c, c.endpointQueue, "endpoints", c.reconcileEndpoint) })
+		workers.Go(func() { work(ctx, c, c.networkQueue, "networks", c.reconcileNetwork) })
 	}
 	c.log.Info("caches synced", "endpoints", c.endpointCount.Load(),
 		"pods", c.podCount.Load(), "group", c.danm.Group, "dryRun", c.cfg.DryRun)
@@ -102,6 +123,29 @@ func (c *controller) run(ctx context.Context) error {
 		c.cfg.Ready()
 	}
 	return c.sweepUntilDone(ctx)
+}
+
+// finishTimeout bounds what is done after the end was asked for.
+const finishTimeout = 5 * time.Second
+
+// finish clears the bits of endpoints that were deleted just before the end.
+// What cannot be done is left to the successor, which needs the whole orphan
+// quarantine for it.
+func (c *controller) finish(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
+	defer cancel()
+	for _, ref := range c.bits.clearing() {
+		for after := time.Duration(1); after > 0 && ctx.Err() == nil; {
+			var err error
+			if after, err = c.clearReleased(ctx, ref); err != nil {
+				c.log.Info("bits left to the successor", "network", ref.String(), "cause", err.Error())
+				break
+			}
+			if after > 0 {
+				c.clock.Sleep(after)
+			}
+		}
+	}
 }
 
 // waitForSync returns when every cache holds a complete list that the handlers
@@ -172,11 +216,11 @@ func (c *controller) addHandlers() error {
 	return nil
 }
 
-// onChange calls f with the object of any event, a tombstone's included.
-func onChange(f func(object any)) cache.ResourceEventHandler {
+// onChange calls f with the objects of any event, a tombstone's included.
+func onChange(f func(objects ...any)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    f,
-		UpdateFunc: func(before, after any) { f(before); f(after) },
+		AddFunc:    func(o any) { f(o) },
+		UpdateFunc: func(before, after any) { f(before, after) },
 		DeleteFunc: func(o any) { f(lastKnown(o)) },
 	}
 }
@@ -192,18 +236,27 @@ func lastKnown(object any) any {
 
 // podChanged looks again at the endpoints of the pod's name and of its UID.
 // An update may carry another UID than the state before it.
-func (c *controller) podChanged(object any) {
-	pod, ok := object.(*corev1.Pod)
-	if !ok {
-		return
+func (c *controller) podChanged(objects ...any) {
+	var eps []*danm.Endpoint
+	for _, object := range objects {
+		if pod, ok := object.(*corev1.Pod); ok {
+			eps = append(eps, c.caches.endpointsBy(byPod, pod.Namespace+"/"+pod.Name)...)
+			eps = append(eps, c.caches.endpointsBy(byPodUID, string(pod.UID))...)
+		}
 	}
-	c.enqueue(c.caches.endpointsBy(byPod, pod.Namespace+"/"+pod.Name))
-	c.enqueue(c.caches.endpointsBy(byPodUID, string(pod.UID)))
+	c.enqueue(eps)
 }
 
+// enqueue looks again at each of the endpoints once, in a fixed order, so that
+// an event has the same effect however quick the workers are.
 func (c *controller) enqueue(eps []*danm.Endpoint) {
-	for _, ep := range eps {
-		c.endpointQueue.Add(storeKey(ep.Namespace, ep.Name))
+	keys := make([]string, len(eps))
+	for i, ep := range eps {
+		keys[i] = storeKey(ep.Namespace, ep.Name)
+	}
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		c.endpointQueue.Add(key)
 	}
 }
 
@@ -234,9 +287,11 @@ func (c *controller) networkChanged(before, after any) {
 	}
 	old, _ := before.(*danm.Network)
 	c.reportPause(old, n)
+	var eps []*danm.Endpoint
 	for _, a := range changedAddresses(old, n) {
-		c.enqueue(c.caches.endpointsBy(byAddress, addressKey(n.Ref(), a)))
+		eps = append(eps, c.caches.endpointsBy(byAddress, addressKey(n.Ref(), a))...)
 	}
+	c.enqueue(eps)
 }
 
 // reconcileEndpoint looks at one endpoint and does what its state asks for.

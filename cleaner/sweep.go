@@ -26,7 +26,8 @@ func (c *controller) sweepUntilDone(ctx context.Context) error {
 	ticker := c.clock.NewTicker(c.cfg.sweepPeriod())
 	defer ticker.Stop()
 	groupsChecked := c.clock.Now()
-	for {
+	// Asked before each sweep, as the ticker may be ready together with the end.
+	for ctx.Err() == nil {
 		if err := c.sweep(ctx); err != nil {
 			c.log.V(1).Info("will sweep again", "cause", err.Error())
 		}
@@ -38,10 +39,10 @@ func (c *controller) sweepUntilDone(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-ticker.C():
 		}
 	}
+	return nil
 }
 
 func (c *controller) sweep(ctx context.Context) error {
@@ -215,7 +216,7 @@ func (c *controller) isShareable(ep *danm.Endpoint, key string) bool {
 	addrs, _ := ep.Addresses()
 	for _, a := range addrs {
 		if addressKey(ep.Network(), a) == key {
-			return c.isReservedIP(ep.Network(), a)
+			return c.hasReservedIP(func(u *unstructured.Unstructured) bool { return danm.SharesAddress(u, ep.Network(), a) })
 		}
 	}
 	return false

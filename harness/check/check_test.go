@@ -502,11 +502,6 @@ func TestConvergence(t *testing.T) {
 			h.clear(node2, a15)
 			h.set(node1, a16)
 		}, nil, []string{i3 + " 10.10.10.15", i3 + " 10.10.10.16"}},
-		{"a live pod without endpoint", func(h *teller) {
-			e := h.add("n1", "p", a15)
-			h.deleteEndpoint(node2, e)
-			h.clear(node2, a15)
-		}, nil, []string{i3 + " 10.10.10.15"}},
 		{"it did not settle because a bit is left", func(h *teller) {
 			h.add("n1", "p", a15)
 			h.set(node1, a16)
@@ -528,6 +523,52 @@ func TestConvergence(t *testing.T) {
 			got := summarize(Check(h.records, Options{}))
 			if diff := cmp.Diff(summary{Verdict: Invalid, Violations: c.want}, summary{Verdict: got.Verdict, Violations: got.Violations}); diff != "" {
 				t.Errorf("wrong judgement (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// An endpoint that a CNI took from a living pod is no leak, and nobody but a CNI
+// can make another. If the cleaner took it, it is the cleaner's.
+func TestALivePodWithoutEndpointIsBlamedOnWhoTookIt(t *testing.T) {
+	for _, c := range []struct {
+		taker string
+		want  Verdict
+	}{{node2, Valid}, {cleaner, Invalid}} {
+		t.Run(c.taker, func(t *testing.T) {
+			h := tellOne(t)
+			e := h.add("n1", "p", a15)
+			h.deleteEndpoint(c.taker, e)
+			h.clear(node2, a15)
+			h.read(func(s *history.Snapshot) { s.Settled, s.Pending = false, "1 pod has no endpoint" })
+			r := Check(h.records, Options{})
+			told := append(r.Violations, r.Findings...)
+			isTold := slices.ContainsFunc(told, func(v Violation) bool { return v.Invariant == Convergence && v.Writer == c.taker })
+			if r.Verdict != c.want || !isTold {
+				t.Errorf("got %s, want %s, with a word about it: %+v", r.Verdict, c.want, told)
+			}
+		})
+	}
+}
+
+// Two living pods on one address are for people to sort out. Who is to blame is
+// whoever freed the address of the first.
+func TestASharedAddressIsBlamedOnWhoFreedIt(t *testing.T) {
+	for _, c := range []struct {
+		freer string
+		want  Verdict
+	}{{node2, Valid}, {cleaner, Invalid}} {
+		t.Run(c.freer, func(t *testing.T) {
+			h := tellOf(t, shape{danm.DanmNet, true, false, 2})
+			h.add("n1", "p", a15)
+			h.clear(c.freer, a15)
+			h.add("n2", "q", a15)
+			h.read(func(s *history.Snapshot) { s.Settled, s.Pending = false, "2 pods have one address" })
+			r := Check(h.records, Options{})
+			told := append(r.Violations, r.Findings...)
+			isTold := slices.ContainsFunc(told, func(v Violation) bool { return v.Invariant == Convergence })
+			if r.Verdict != c.want || !isTold {
+				t.Errorf("got %s, want %s, with a word about it: %+v", r.Verdict, c.want, told)
 			}
 		})
 	}

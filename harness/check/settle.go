@@ -140,12 +140,23 @@ func (s *settlement) judgeUnsettled() {
 	case s.Settled && len(s.pending) == 0:
 	case len(s.found) > 0 && !s.Settled:
 		s.add(fmt.Sprintf("unsettled %d", s.Iteration), Violation{
+			Blame:   s.blameOfAll(),
 			Message: fmt.Sprintf("%s did not settle after iteration %d: %s", s.lane.Name, s.Iteration, orUnstated(s.Pending)),
 		})
 	case len(s.found) == 0:
 		reasons := slices.Concat(s.pending, []string{orUnstated(s.Pending)})
 		s.unknownf(Convergence, "%s did not settle after iteration %d (record %d): %s", s.lane.Name, s.Iteration, s.record, strings.Join(reasons, "; "))
 	}
+}
+
+// blameOfAll is the cleaner's as soon as anything is.
+func (s *settlement) blameOfAll() Blame {
+	for _, f := range s.found {
+		if f.v.Blame == BlameCleaner {
+			return BlameCleaner
+		}
+	}
+	return s.found[0].v.Blame
 }
 
 func orUnstated(reason string) string {
@@ -201,6 +212,8 @@ func (s *settlement) wrongNumber(v Violation, p *history.SnapshotPod, got int) V
 	}
 	v.Evidence = tell(endpointScenes(e))
 	v.Writer, v.RV, v.Record = e.deleted.user(), e.deleted.RV, e.deleted.record
+	// A cleaner can heal everything else, but it cannot attach a pod again.
+	v.Blame = s.blame(v.Writer)
 	return v
 }
 
@@ -335,15 +348,37 @@ func (s *settlement) doublyHeld(addr netip.Addr, holders []*history.SnapshotEndp
 	v.Address = addr.String()
 	v.Message = fmt.Sprintf("%s of %s is held by %d endpoints, of %s (uid %s) and %s (uid %s)", addr, s.network, len(holders),
 		holders[0].Pod, holders[0].PodUID, holders[1].Pod, holders[1].PodUID)
+	living := slices.DeleteFunc(slices.Clone(holders), func(e *history.SnapshotEndpoint) bool { return s.pods[e.PodUID] == nil })
+	if len(living) > 1 {
+		v.Blame = s.blameForSharing(addr, s.model.endpoints[living[0].UID], s.model.endpoints[living[1].UID])
+	}
 	return v
 }
 
+// blameForSharing finds who let two living pods have one address. A cleaner has
+// to report that and must not heal it, because it cannot know which is right.
+func (s *settlement) blameForSharing(addr netip.Addr, first, second *endpoint) Blame {
+	if first == nil || second == nil {
+		return BlameOther // the model lacks what was read, which is reported
+	}
+	if second.created.place < first.created.place {
+		first, second = second, first
+	}
+	if clear := s.enablingClear(holding{s.network, addr}, first, second); clear != nil {
+		return s.blame(clear.user())
+	}
+	return BlameCNI
+}
+
 // add keeps a violation of this snapshot. Whoever broke it, the cleaner had to
-// heal it, unless it was told to write nothing.
+// heal it, unless nobody but a CNI could or it was told to write nothing.
 func (s *settlement) add(key string, v Violation) {
-	v.Invariant, v.Blame, v.Lane = Convergence, BlameCleaner, s.lane.Name
-	if s.run.DryRun {
+	v.Invariant, v.Lane = Convergence, s.lane.Name
+	switch {
+	case s.run.DryRun:
 		v.Blame = BlameOther
+	case v.Blame == "":
+		v.Blame = BlameCleaner
 	}
 	if v.Network == "" {
 		v.Network = s.network.String()

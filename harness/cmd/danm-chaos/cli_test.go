@@ -269,7 +269,7 @@ func TestReplayTakesOverWhatTheCommandLineDoesNotSay(t *testing.T) {
 	f.cni = "danm-4.3"
 	s.apply(&f, c.Flags())
 	want := runFlags{cluster: "controlplane", cleaner: "canary:by-name", group: "danm.k8s.io", cni: "danm-4.3", seed: "7", lanes: 2, iterations: 3}
-	if diff := cmp.Diff(want, f, cmp.AllowUnexported(runFlags{}, kindFlags{})); diff != "" {
+	if diff := cmp.Diff(want, f, cmp.AllowUnexported(runFlags{}, kindFlags{}, reportFlags{})); diff != "" {
 		t.Errorf("flags (-want +got):\n%s", diff)
 	}
 	if s.scenario.Name != "node-shutdown" {

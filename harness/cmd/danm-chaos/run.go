@@ -26,6 +26,16 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run SCENARIO... | -f FILE",
 		Short: "Run scenarios and judge the cleaner",
 		RunE: func(c *cobra.Command, names []string) error {
+			if f.cluster == simCluster && f.file == "" {
+				return a.search(c.Context(), f, names)
+			}
+			if sim, ok, err := readSimulation(f.file); err == nil && ok && len(names) == 0 {
+				given := ""
+				if c.Flags().Changed("cleaner") {
+					given = f.cleaner
+				}
+				return a.replaySimulation(c.Context(), sim, cleanerOf(sim, given))
+			}
 			plans, err := a.plans(f, names)
 			if err != nil {
 				return err
@@ -34,9 +44,22 @@ func (a *app) runCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVarP(&f.file, "file", "f", "", "scenario file, YAML or JSON; - reads the standard input")
+	c.Flags().IntVar(&f.systematic, "systematic", 0, "on the simulator: play all interleavings of the smallest world with at most so many preemptions; 2 takes minutes")
+	c.Flags().BoolVar(&f.sieve, "sieve", false, "on the simulator: play one fault after the other at every place where it can strike")
 	f.registerCleaner(c.Flags())
 	f.register(c.Flags())
 	return c
+}
+
+// search runs the simulator in the mode that is asked for.
+func (a *app) search(ctx context.Context, f runFlags, names []string) error {
+	switch {
+	case f.systematic > 0:
+		return a.enumerate(ctx, f)
+	case f.sieve:
+		return a.sieveAll(ctx, f, names)
+	}
+	return a.runSim(ctx, f, names)
 }
 
 // runAll runs one scenario after the other. Without --keep-going the first that
@@ -121,7 +144,16 @@ func (a *app) runOne(ctx context.Context, signals *interrupts, p plan) (o outcom
 	result, leftover, runErr := a.execute(ctx, signals, p, o, logs)
 	o.leftover = leftover
 	o.result = p.complete(ctx, o.result, result, runErr)
-	return o, errors.Join(reports.Write(o.dir.path, o.result), logs.close())
+	o.result, err = a.render(p, o)
+	a.pushMetrics(ctx, p.reportFlags, o.result)
+	return o, errors.Join(err, logs.close())
+}
+
+// render writes the run directory's reports. The result comes back with what
+// the history tells besides.
+func (a *app) render(p plan, o outcome) (harness.Result, error) {
+	run := reports.Load(o.dir.path, o.result)
+	return run.Result, run.Write(o.dir.path, p.formats())
 }
 
 // blankResult is what is known before the run.
@@ -165,6 +197,11 @@ func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcom
 		return result, nil, err
 	}
 	defer func() { err = errors.Join(err, records.Close()) }()
+	watching, err := a.lookOn(p, o, records)
+	if err != nil {
+		return result, nil, err
+	}
+	defer func() { err = errors.Join(err, watching.close(ctx)) }()
 	cluster, err := startCluster(ctx, p, o.dir, records, a.stdout)
 	if err != nil {
 		return result, nil, err
@@ -174,15 +211,15 @@ func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcom
 		defer cancel()
 		leftover = p.end(cleanup, cluster, o.dir.id, a.stdout)
 	}()
-	progress := reports.NewProgress(a.stdout, display(a.stdout, p.duration))
-	defer progress.Close()
+	watching.display(a.stdout, p.duration)
+	defer watching.progress.Close()
 	result, err = harness.Run(ctx, harness.Config{
 		Scenario: p.scenario, ScenarioArgs: p.named, Cluster: cluster, Group: p.group, Seed: p.seed,
 		Iterations: p.iterations, Lanes: p.lanes, For: p.duration,
 		RunID: o.dir.id, Out: o.dir.path, History: records, HistoryPath: o.dir.join(historyFile),
 		Cleaner: clusters.CleanerSpec{Argv: p.argv, IsDeployed: p.deploysCleaner(), Logs: logs.cleaner}, CleanerName: p.cleaner, DryRun: p.dryRun,
 		BlameAny: p.blame == blameAny, KeepGoing: p.keepGoing,
-		CNI: string(p.variant), Commit: o.result.Commit, Versions: o.result.Versions, Observer: progress,
+		CNI: string(p.variant), Commit: o.result.Commit, Versions: o.result.Versions, Observer: watching,
 	})
 	return result, nil, err
 }
@@ -234,12 +271,12 @@ func display(out io.Writer, budget time.Duration) reports.Display {
 	}
 	d.Terminal = true
 	d.Color = os.Getenv("NO_COLOR") == ""
-	d.Width = func() int {
-		width, _, err := term.GetSize(int(file.Fd()))
-		if err != nil || width <= 0 {
-			return 80
+	d.Size = func() (int, int) {
+		columns, rows, err := term.GetSize(int(file.Fd()))
+		if err != nil || columns <= 0 || rows <= 0 {
+			return 80, 24
 		}
-		return width
+		return columns, rows
 	}
 	return d
 }

@@ -32,11 +32,15 @@ const (
 // runFlags are the flags of a run as they were given.
 type runFlags struct {
 	kindFlags
+	reportFlags
 	cluster           string
 	file              string
 	iterations        int
 	duration          time.Duration
 	seed              string
+	seeds             string
+	systematic        int
+	sieve             bool
 	lanes             int
 	cleaner           string
 	group             string
@@ -55,6 +59,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&f.iterations, "iterations", 0, "how many iterations, over all lanes; 0 leaves it to the scenario")
 	fs.DurationVar(&f.duration, "for", 0, "begin no iteration after that long; 0 lets the iterations end the run")
 	fs.StringVar(&f.seed, "seed", "", "number below 2^64 or commit hash that decides victims, delays and order; empty draws one and prints it")
+	fs.StringVar(&f.seeds, "seeds", "", "range of seeds A-B for the simulator; empty means "+defaultSeeds)
 	fs.IntVar(&f.lanes, "lanes", 0, "StatefulSets side by side, each with nodes and a network of its own; 0 leaves it to the scenario")
 	fs.StringVar(&f.group, "danm-api", string(defaultGroup), "API group of DANM's objects: "+joined(danm.Groups()))
 	fs.StringVar(&f.cni, "cni", string(danmcni.Danm43), "whose CNI the nodes have: "+joined(danmcni.Variants()))
@@ -64,6 +69,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.releaseQuarantine, "release-quarantine", defaultReleaseQuarantine, "the fixed cleaner's")
 	fs.DurationVar(&f.orphanQuarantine, "orphan-quarantine", defaultOrphanQuarantine, "the fixed cleaner's")
 	f.kindFlags.register(fs)
+	f.reportFlags.register(fs)
 }
 
 // registerCleaner adds the flags that say what is tested.
@@ -119,12 +125,26 @@ func (a *app) plans(f runFlags, names []string) ([]plan, error) {
 
 // check checks the flags, which do not depend on the scenario.
 func (f runFlags) check() (plan, error) {
-	p := plan{runFlags: f}
 	if err := checkCluster(f.cluster); err != nil {
+		return plan{}, err
+	}
+	if err := f.kindFlags.check(f.cluster); err != nil {
+		return plan{}, err
+	}
+	p, err := f.checkScalars()
+	if err != nil {
 		return p, err
 	}
-	err := f.kindFlags.check(f.cluster)
-	if err != nil {
+	p.argv, err = cleanerArgv(f.cleaner, cleanerFlags{group: p.group, dryRun: f.dryRun, isDeployed: p.deploysCleaner(),
+		releaseQuarantine: f.releaseQuarantine, orphanQuarantine: f.orphanQuarantine})
+	return p, err
+}
+
+// checkScalars checks the flags that every kind of cluster has.
+func (f runFlags) checkScalars() (plan, error) {
+	p := plan{runFlags: f}
+	var err error
+	if err = f.reportFlags.check(); err != nil {
 		return p, err
 	}
 	if p.seed, err = parseSeed(f.seed); err != nil {
@@ -136,12 +156,7 @@ func (f runFlags) check() (plan, error) {
 	if p.variant, err = danmcni.ParseVariant(f.cni); err != nil {
 		return p, usagef("--cni: %w", err)
 	}
-	if err := f.checkNumbers(); err != nil {
-		return p, err
-	}
-	p.argv, err = cleanerArgv(f.cleaner, cleanerFlags{group: p.group, dryRun: f.dryRun, isDeployed: p.deploysCleaner(),
-		releaseQuarantine: f.releaseQuarantine, orphanQuarantine: f.orphanQuarantine})
-	return p, err
+	return p, f.checkNumbers()
 }
 
 func (f runFlags) checkNumbers() error {

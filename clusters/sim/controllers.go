@@ -1,0 +1,118 @@
+package sim
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+)
+
+// Rhythm of Kubernetes' controllers.
+const (
+	nodeGrace     = 4*time.Second + 30_011*time.Nanosecond // until a silent node counts as not ready
+	namespaceName = "lane-0"
+	setName       = "ss-cinfo"
+)
+
+// controllers offers what Kubernetes' own controllers can do next.
+func (w *world) controllers(offer func(actor, key string, do func())) {
+	for _, n := range w.nodes {
+		w.nodeLifecycle(n, offer)
+	}
+	pods := w.sortedPods()
+	for _, pod := range pods {
+		w.podLifecycle(pod, offer)
+	}
+	w.statefulSet(offer)
+}
+
+func (w *world) nodeLifecycle(n *node, offer func(actor, key string, do func())) {
+	const actor = "node-lifecycle"
+	switch {
+	case n.isGone:
+	case n.isReady && !n.silent.IsZero() && !time.Now().Before(n.silent.Add(nodeGrace)):
+		offer(actor, "not-ready "+n.name, func() { w.setReady(n, corev1.ConditionUnknown) })
+	case !n.isReady && n.silent.IsZero():
+		offer(actor, "ready "+n.name, func() { w.setReady(n, corev1.ConditionTrue) })
+	}
+}
+
+func (w *world) setReady(n *node, status corev1.ConditionStatus) {
+	n.isReady = status == corev1.ConditionTrue
+	w.do(userControllers, http.MethodPatch, "/api/v1/nodes/"+n.name+"/status", map[string]any{"status": nodeStatus(status)})
+}
+
+func (w *world) podLifecycle(pod *corev1.Pod, offer func(actor, key string, do func())) {
+	n := w.nodeOf(pod)
+	switch {
+	case n == nil || n.isGone:
+		offer("pod-gc", "gc "+pod.Name, func() { w.deletePod(userControllers, pod, new(int64)) })
+	case pod.DeletionTimestamp != nil:
+	case isCompleted(pod):
+		// The StatefulSet replaces what failed; the object goes at once, as
+		// nothing of it runs.
+		offer("statefulset", "replace "+pod.Name, func() { w.deletePod(userControllers, pod, new(int64)) })
+	case !n.isReady:
+		offer("node-lifecycle", "evict "+pod.Name, func() { w.deletePod(userControllers, pod, nil) })
+	}
+}
+
+func (w *world) nodeOf(pod *corev1.Pod) *node {
+	for _, n := range w.nodes {
+		if n.name == pod.Spec.NodeName {
+			return n
+		}
+	}
+	return nil
+}
+
+// statefulSet offers to make the first pod that is missing and to delete those
+// that are too many.
+func (w *world) statefulSet(offer func(actor, key string, do func())) {
+	for i := range w.plan.World.Pods {
+		name := fmt.Sprintf("%s-%d", setName, i)
+		pod, exists := w.pods[name]
+		switch {
+		case i >= w.replicasWanted && exists && pod.DeletionTimestamp == nil:
+			offer("statefulset", "delete "+name, func() { w.deletePod(userControllers, pod, nil) })
+		case i < w.replicasWanted && !exists:
+			if target := w.leastLoaded(); target != nil {
+				offer("statefulset", "create "+name, func() { w.createPod(name, target) })
+			}
+		}
+	}
+}
+
+// leastLoaded is the scheduler: the ready node with the fewest pods.
+func (w *world) leastLoaded() *node {
+	load := map[string]int{}
+	for _, pod := range w.pods {
+		load[pod.Spec.NodeName]++
+	}
+	var best *node
+	for _, n := range w.nodes {
+		if n.isReady && !n.isGone && (best == nil || load[n.name] < load[best.name]) {
+			best = n
+		}
+	}
+	return best
+}
+
+func (w *world) createPod(name string, n *node) {
+	grace := int64(10)
+	group := danm.Group(w.plan.World.Group)
+	w.do(userControllers, http.MethodPost, "/api/v1/namespaces/"+namespaceName+"/pods", &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespaceName, Name: name, Annotations: map[string]string{group.InterfacesAnnotation(): w.annotation()},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: n.name, TerminationGracePeriodSeconds: &grace,
+			Containers: []corev1.Container{{Name: "pause", Image: "pause"}},
+		},
+	})
+}

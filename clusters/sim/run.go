@@ -1,0 +1,408 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"math/rand"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/danm-chaos/danm-chaos/harness/history"
+	"github.com/danm-chaos/danm-chaos/harness/schedule"
+)
+
+// Bounds of one simulation. stepsMax is far beyond what any needs; who gets
+// there runs in circles.
+const (
+	stepsMax     = 20_000
+	actingMax    = 1_500 // after so many, delays that nothing makes necessary end
+	settleBudget = 4     // times both quarantines together
+	settleExtra  = 3 * time.Minute
+)
+
+// timeSteps are the delays that may be chosen although something could happen.
+// No two of them, and none of anybody's periods, have a common divisor, so that
+// timers of different owners rarely meet.
+var timeSteps = []time.Duration{
+	7*time.Millisecond + 1_009*time.Nanosecond,
+	1*time.Second + 310_019*time.Nanosecond,
+	11*time.Second + 70_001*time.Nanosecond,
+}
+
+// Options say how to play.
+type Options struct {
+	// Start runs the cleaner under test.
+	Start Start
+}
+
+// Steps counts what the gate granted.
+type Steps struct {
+	Calls, Events, World, Time int
+}
+
+// Total is the number of all granted steps.
+func (s Steps) Total() int { return s.Calls + s.Events + s.World + s.Time }
+
+// Outcome is what came of a simulation.
+type Outcome struct {
+	Records []history.Record
+	// Choices were made where there was a choice, Widths are of how many.
+	Choices, Widths []int
+	Steps           Steps
+	Virtual         time.Duration
+	Digest          uint64   // of every step and every record
+	Trace           []string // every step
+	Story           []string // the same for people, without what nobody asks about
+	Counts          string   // pods, endpoints and bits at the end
+	Fired           []bool   // by fault of the simulation
+	Reached         map[string]int
+	// Err says that the simulator itself is wrong, or could not go on.
+	Err error
+}
+
+// Play plays a simulation. t is only what package synctest needs to make a
+// bubble; nothing is reported to it.
+func Play(t *testing.T, plan schedule.Simulation, o Options) Outcome {
+	var out Outcome
+	synctest.Test(t, func(*testing.T) { out = play(plan, o) })
+	return out
+}
+
+func play(plan schedule.Simulation, o Options) Outcome {
+	seedGlobal(plan.Seed)
+	began := time.Now()
+	w, err := newWorld(plan, o)
+	if err != nil {
+		return Outcome{Err: err}
+	}
+	for i := range plan.World.Replicas {
+		w.cleaners = append(w.cleaners, &replica{index: i, clock: &shiftedClock{}})
+	}
+	w.act()
+	w.settle()
+	w.stop()
+	return w.outcome(began)
+}
+
+// act plays until the user is done and every fault is healed.
+func (w *world) act() {
+	for w.goesOn() && !w.user.isDone() {
+		w.step(time.Time{})
+	}
+	synctest.Wait()
+	w.inbox.empty()
+	w.faults.healDue(true)
+}
+
+// settle plays on, with nothing broken any more, until everything agrees and
+// then a little longer, or until the time for that is over.
+func (w *world) settle() {
+	w.phase = settling
+	deadline := time.Now().Add(w.settleTime())
+	for w.goesOn() && time.Now().Before(deadline) && !w.isSettled() {
+		w.step(deadline)
+	}
+	// What was in quarantine when everything agreed must not be released now.
+	w.phase = quiet
+	until := time.Now().Add(w.plan.World.ReleaseQuarantine + 2*time.Second)
+	for w.goesOn() && time.Now().Before(until) {
+		w.step(until)
+	}
+	w.record.add(history.Record{Snapshot: w.snapshot()})
+}
+
+// settleTime is more than everything needs to agree when nothing is broken.
+func (w *world) settleTime() time.Duration {
+	return settleBudget*(w.plan.World.ReleaseQuarantine+w.plan.World.OrphanQuarantine) + settleExtra
+}
+
+func (w *world) goesOn() bool {
+	if w.steps.Total() > stepsMax {
+		w.fail(fmt.Errorf("no end after %d steps: %s", stepsMax, w.lastSteps()))
+	}
+	return w.trouble == nil
+}
+
+// lastSteps names what happened last, for messages about runs without end.
+func (w *world) lastSteps() string {
+	return strings.Join(w.trace[max(0, len(w.trace)-5):], "; ")
+}
+
+// step lets one thing happen. Time passes only when nothing else can, or when
+// that was chosen; not beyond until, if that is set.
+func (w *world) step(until time.Time) {
+	synctest.Wait()
+	w.inbox.empty()
+	w.strike()
+	w.faults.healDue(false)
+	options := w.collect(until)
+	if len(options) == 0 {
+		w.idle(until)
+		return
+	}
+	o := options[w.choices.choose(options, w.isCalm())]
+	w.note(o.key)
+	w.tellOption(o)
+	w.grant(o)
+}
+
+// isCalm tells whether everybody is as quick as can be: at the end, and when the
+// user still waits although he had all the time that he could need.
+func (w *world) isCalm() bool { return w.phase != acting || w.steps.Total() > actingMax }
+
+// idle lets time pass until somebody comes to the gate or the world has
+// something to do.
+func (w *world) idle(until time.Time) {
+	wake := time.Now().Add(idleMax)
+	for _, t := range w.appointments(until) {
+		if t.Before(wake) {
+			wake = t
+		}
+	}
+	select {
+	case <-w.gate.arrived:
+	default:
+	}
+	timer := time.NewTimer(max(time.Until(wake), time.Nanosecond))
+	defer timer.Stop()
+	select {
+	case <-w.gate.arrived:
+	case <-timer.C:
+	}
+	w.steps.Time++
+}
+
+// idleMax bounds one wait; the world looks around at least that often.
+const idleMax = 30*time.Second + 90_001*time.Nanosecond
+
+// appointments are the times at which the world can do something by itself.
+func (w *world) appointments(until time.Time) []time.Time {
+	now, all := time.Now(), []time.Time{}
+	add := func(t time.Time) {
+		if t.After(now) {
+			all = append(all, t)
+		}
+	}
+	add(until)
+	add(w.user.ready)
+	add(w.user.patience)
+	if t, ok := w.faults.nextHeal(); ok {
+		add(t)
+	}
+	for _, n := range w.nodes {
+		if !n.silent.IsZero() {
+			add(n.silent.Add(nodeGrace))
+		}
+	}
+	for _, sb := range w.sandboxes {
+		add(sb.notBefore)
+	}
+	for _, t := range w.retryPod {
+		add(t)
+	}
+	for _, r := range w.cleaners {
+		add(r.restartAt)
+		add(r.freshAt)
+	}
+	for _, s := range w.gate.sweep() {
+		add(s.stalled)
+	}
+	return all
+}
+
+// stop ends everything that still runs.
+func (w *world) stop() {
+	for _, r := range w.cleaners {
+		if r.actor != nil {
+			r.actor.kill()
+			r.cancel()
+		}
+	}
+	for _, sb := range w.sandboxes {
+		if sb.actor != nil {
+			sb.actor.kill()
+			sb.cancel()
+		}
+	}
+	w.group.Wait()
+	w.gate.sweep()
+}
+
+// note adds a step to the trace.
+func (w *world) note(what string) {
+	w.trace = append(w.trace, what)
+}
+
+func (w *world) outcome(began time.Time) Outcome {
+	out := Outcome{
+		Records: w.record.records, Choices: w.choices.taken, Widths: w.choices.widths, Steps: w.steps,
+		Virtual: time.Since(began), Reached: w.reached, Err: w.trouble, Digest: w.digest(),
+		Trace: w.trace, Story: w.story, Counts: counts(w.snapshot()),
+	}
+	for _, f := range w.faults.all {
+		out.Fired = append(out.Fired, f.fired)
+	}
+	return out
+}
+
+// digest is a hash over everything that happened and when.
+func (w *world) digest() uint64 {
+	h := fnv.New64a()
+	for _, line := range w.trace {
+		h.Write([]byte(line))
+		h.Write([]byte{'\n'})
+	}
+	for i := range w.record.records {
+		r := &w.record.records[i]
+		h.Write(strconv.AppendInt(nil, r.Time.UnixNano(), 36))
+		if r.Write != nil {
+			h.Write(r.Write.Object)
+		}
+	}
+	return h.Sum64()
+}
+
+// seedGlobal makes what client-go draws from package math/rand repeatable. It
+// needs the setting randseednop=0 in the program.
+func seedGlobal(seed uint64) {
+	//lint:ignore SA1019 client-go draws its jitter from the global source, and there is no other way to it
+	rand.Seed(int64(seed))
+}
+
+// reseed is called when somebody dies or a watch ends: in what order the
+// goroutines concerned draw from the global source is not known.
+func (w *world) reseed() {
+	synctest.Wait()
+	seedGlobal(w.plan.Seed ^ uint64(w.steps.Total())<<20)
+}
+
+// withoutIdentity strips from an object what a new one must not have.
+func withoutIdentity(data []byte) (map[string]any, error) {
+	var object map[string]any
+	if err := json.Unmarshal(data, &object); err != nil {
+		return nil, fmt.Errorf("reading an object back: %w", err)
+	}
+	if metadata, ok := object["metadata"].(map[string]any); ok {
+		for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"} {
+			delete(metadata, field)
+		}
+	}
+	return object, nil
+}
+
+// optionKind tells what an option does.
+type optionKind int
+
+const (
+	deliverEvent optionKind = iota
+	answerCalls
+	worldStep
+	passTime
+)
+
+// option is one thing that can happen next.
+type option struct {
+	kind   optionKind
+	actor  string
+	key    string
+	stream *stream
+	calls  []*call // equal requests of one actor, which get equal answers
+	do     func()
+	pause  time.Duration
+}
+
+// collect lists what can happen, in a fixed order: events, calls, steps of the
+// world, and the passing of time. The first of the list is what would happen if
+// everybody were quick.
+func (w *world) collect(until time.Time) []option {
+	w.scratch = w.scratch[:0]
+	w.collectEvents()
+	w.collectCalls()
+	offer := func(actor, key string, do func()) {
+		w.scratch = append(w.scratch, option{kind: worldStep, actor: actor, key: actor + " " + key, do: do})
+	}
+	w.kubelets(offer)
+	w.controllers(offer)
+	w.replicas(offer)
+	if w.phase == acting {
+		w.userSteps(offer)
+	}
+	if len(w.scratch) > 0 && w.phase == acting {
+		for i, d := range timeSteps {
+			w.scratch = append(w.scratch, option{kind: passTime, actor: "time", key: "time " + strconv.Itoa(i), pause: d})
+		}
+	}
+	return w.scratch
+}
+
+func (w *world) collectEvents() {
+	from := len(w.scratch)
+	for _, s := range w.gate.sweep() {
+		if s.actor.isHeld || time.Now().Before(s.stalled) {
+			continue
+		}
+		if s.isBroken {
+			w.scratch = append(w.scratch, option{kind: deliverEvent, actor: s.actor.name, key: "expire " + s.key, stream: s})
+		} else if s.watch.Pending() > 0 {
+			w.scratch = append(w.scratch, option{kind: deliverEvent, actor: s.actor.name, key: "event " + s.key, stream: s})
+		}
+	}
+	slices.SortFunc(w.scratch[from:], func(a, b option) int { return strings.Compare(a.key, b.key) })
+}
+
+func (w *world) collectCalls() {
+	calls := slices.Clone(w.gate.waiting())
+	slices.SortStableFunc(calls, func(a, b *call) int { return strings.Compare(a.key, b.key) })
+	for i := 0; i < len(calls); {
+		j := i + 1
+		for j < len(calls) && calls[j].key == calls[i].key {
+			j++
+		}
+		if !calls[i].actor.isHeld {
+			w.scratch = append(w.scratch, option{kind: answerCalls, actor: calls[i].actor.name, key: calls[i].key, calls: calls[i:j]})
+		}
+		i = j
+	}
+}
+
+// grant lets an option happen.
+func (w *world) grant(o option) {
+	switch o.kind {
+	case deliverEvent:
+		w.steps.Events++
+		if o.stream.isBroken {
+			w.expire(o.stream)
+		} else {
+			w.deliver(o.stream)
+		}
+	case answerCalls:
+		w.steps.Calls++
+		w.answerAll(o.calls)
+	case worldStep:
+		w.steps.World++
+		o.do()
+	case passTime:
+		w.steps.Time++
+		<-time.After(o.pause)
+	}
+	w.granted = append(w.granted[:0], o.calls...)
+}
+
+// answerAll finds all answers before anybody gets one, so that nobody goes on
+// while the world still acts.
+func (w *world) answerAll(calls []*call) {
+	w.gate.take(calls)
+	answers := make([]answer, len(calls))
+	for i, c := range calls {
+		answers[i] = w.serve(c)
+		w.tellCall(c, answers[i])
+	}
+	for i, c := range calls {
+		c.answers <- answers[i]
+	}
+}
