@@ -30,7 +30,7 @@ func Summary(w io.Writer, r harness.Result) error {
 	out = append(out, unknownLines(r)...)
 	out = append(out, violationLines(r.Violations)...)
 	out = append(out, "", verdictLine(r))
-	if r.Verdict != check.Valid {
+	if r.Verdict != check.Valid && r.Reproduce != "" {
 		out = append(out, "reproduce: "+r.Reproduce)
 	}
 	for i := range out {
