@@ -144,6 +144,13 @@ func (w *bitWork) addRepair(ep *danm.Endpoint) {
 	w.repairs[ref][storeKey(ep.Namespace, ep.Name)] = ep
 }
 
+// clearing lists the networks that have bits to clear, sorted by their text.
+func (w *bitWork) clearing() []danm.NetworkRef {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(w.clears), compareRefs)
+}
+
 // takeClears empties and returns the clears of a network. Whoever fails to do
 // them adds them again.
 func (w *bitWork) takeClears(ref danm.NetworkRef) map[bit]clearRequest {
@@ -190,7 +197,7 @@ func (c *controller) clearReleased(ctx context.Context, ref danm.NetworkRef) (ti
 	if network == nil {
 		return 0, nil
 	}
-	if isPaused(network) {
+	if network.IsPaused() {
 		return 0, nil // the bits are left to the sweep, for after the pause
 	}
 	rises, ok := c.lineage.at(ref, network.UID, network.ResourceVersion)

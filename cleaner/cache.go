@@ -214,7 +214,11 @@ func trimPod(object any) (any, error) {
 		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase},
 	}
-	for _, key := range []string{mirrorAnnotation, hashAnnotation} {
+	keys := []string{mirrorAnnotation, hashAnnotation}
+	if pod.Status.Phase == corev1.PodPending { // it may wait for an address that it asks for
+		keys = append(keys, danm.GroupDanmIO.InterfacesAnnotation(), danm.GroupDanmK8sIO.InterfacesAnnotation())
+	}
+	for _, key := range keys {
 		if value, ok := pod.Annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&trimmed.ObjectMeta, key, value)
 		}

@@ -37,7 +37,8 @@ const LeaseName = "danm-cleaner"
 // Config says what to clean and how carefully. The zero value of every field
 // but REST means its default.
 type Config struct {
-	// REST is the cluster. Run sets QPS, Burst and the content type on a copy.
+	// REST is the cluster. Run works with copies, with a pace,
+	// a content type and, if there is none, a user agent of its own.
 	REST *rest.Config
 	// Group is the DANM API group to work on; empty finds out which one the
 	// cluster serves.
@@ -113,6 +114,10 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Workers, DefaultWorkers)
 	setDefault(&c.QPS, DefaultQPS)
 	setDefault(&c.Burst, DefaultBurst)
+	if c.REST.UserAgent == "" {
+		c.REST = rest.CopyConfig(c.REST)
+		c.REST.UserAgent = LeaseName
+	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}

@@ -2,6 +2,7 @@ package cleaner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -78,23 +79,43 @@ func newQueue[T comparable](cfg Config, name string) workqueue.TypedRateLimiting
 		workqueue.TypedRateLimitingQueueConfig[T]{Name: name, Clock: cfg.Clock})
 }
 
-// run works until the context ends and returns when all its goroutines have.
+// run works until the context ends, finishes what it has begun, and returns
+// when all its goroutines have.
 func (c *controller) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var group sync.WaitGroup
-	defer group.Wait()
-	defer c.networkQueue.ShutDown()
-	defer c.endpointQueue.ShutDown()
-	defer cancel()
+	// The watches go on for longer, as only they prove what a bit may be cleared by.
+	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
+	var watchers sync.WaitGroup
+	defer watchers.Wait()
+	defer c.shutDown()
+	defer stopWatching()
 	for _, informer := range c.caches.all() {
-		group.Go(func() { informer.RunWithContext(ctx) })
+		watchers.Go(func() { informer.RunWithContext(watching) })
 	}
 	if err := c.waitForSync(ctx); err != nil {
 		return err
 	}
+	err := c.runWorkers(ctx)
+	if !errors.Is(context.Cause(ctx), ErrLostLease) {
+		c.finish(watching)
+	}
+	return err
+}
+
+func (c *controller) shutDown() {
+	c.endpointQueue.ShutDown()
+	c.networkQueue.ShutDown()
+}
+
+// runWorkers works with synced caches until the context ends.
+func (c *controller) runWorkers(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer c.shutDown()
+	defer cancel()
 	for range c.cfg.Workers {
-		group.Go(func() { work(ctx, c, c.endpointQueue, "endpoints", c.reconcileEndpoint) })
-		group.Go(func() { work(ctx, c, c.networkQueue, "networks", c.reconcileNetwork) })
+		workers.Go(func() { work(ctx, c, c.endpointQueue, "endpoints", c.reconcileEndpoint) })
+		workers.Go(func() { work(ctx, c, c.networkQueue, "networks", c.reconcileNetwork) })
 	}
 	c.log.Info("caches synced", "endpoints", c.endpointCount.Load(),
 		"pods", c.podCount.Load(), "group", c.danm.Group, "dryRun", c.cfg.DryRun)
@@ -102,6 +123,29 @@ func (c *controller) run(ctx context.Context) error {
 		c.cfg.Ready()
 	}
 	return c.sweepUntilDone(ctx)
+}
+
+// finishTimeout bounds what is done after the end was asked for.
+const finishTimeout = 5 * time.Second
+
+// finish clears the bits of endpoints that were deleted just before the end.
+// What cannot be done is left to the successor, which needs the whole orphan
+// quarantine for it.
+func (c *controller) finish(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
+	defer cancel()
+	for _, ref := range c.bits.clearing() {
+		for after := time.Duration(1); after > 0 && ctx.Err() == nil; {
+			var err error
+			if after, err = c.clearReleased(ctx, ref); err != nil {
+				c.log.Info("bits left to the successor", "network", ref.String(), "cause", err.Error())
+				break
+			}
+			if after > 0 {
+				c.clock.Sleep(after)
+			}
+		}
+	}
 }
 
 // waitForSync returns when every cache holds a complete list that the handlers

@@ -96,6 +96,7 @@ func (c *controller) cachedEvidence(ep *danm.Endpoint) ownership.Evidence {
 	if found, ok := c.caches.pod(ep.Namespace, ep.Spec.Pod); ok {
 		pod = found
 		e.Pod = podEvidence(pod, c.state.completedSince(ep.UID, isCompleted(pod), c.clock.Now()))
+		e.Awaited = c.isAwaited(ep, pod)
 	}
 	if name := c.nodeNameOf(ep, pod); name != "" {
 		e.Node.Lookup = ownership.NotFound
@@ -120,6 +121,7 @@ func (c *controller) liveEvidence(ctx context.Context, ep *danm.Endpoint) (owner
 		return e, err
 	}
 	pod, err := c.livePod(ctx, ep)
+	e.Awaited = pod != nil && c.isAwaited(ep, pod)
 	switch {
 	case err != nil:
 		return e, err
@@ -135,7 +137,7 @@ func (c *controller) liveEvidence(ctx context.Context, ep *danm.Endpoint) (owner
 // addLiveNode reads the node that ran the owner, where it matters.
 func (c *controller) addLiveNode(ctx context.Context, ep *danm.Endpoint, pod *corev1.Pod, e *ownership.Evidence) error {
 	name := c.nodeNameOf(ep, pod)
-	if name == "" || !e.Pod.Completed && c.cfg.Fencing != ownership.Strict {
+	if name == "" || !e.Pod.Completed && !e.Awaited && c.cfg.Fencing != ownership.Strict {
 		return nil // unknown, or of no consequence
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

@@ -28,7 +28,7 @@ func waitForDANM(ctx context.Context, cfg Config, core kubernetes.Interface, dyn
 	ticker := cfg.Clock.NewTicker(discoveryPeriod)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
-		found, err := discover(ctx, cfg.Group, core, dyn)
+		found, err := discover(ctx, cfg.Group, "", core, dyn)
 		if err == nil {
 			return found, nil
 		}
@@ -41,16 +41,16 @@ func waitForDANM(ctx context.Context, cfg Config, core kubernetes.Interface, dyn
 	return discovered{}, ctx.Err()
 }
 
-// discover finds the group to work on. Where both are served, the one that
-// holds endpoints is meant; where both hold some, a migration is under way and
-// neither copy may be trusted.
-func discover(ctx context.Context, wanted danm.Group, core kubernetes.Interface, dyn dynamic.Interface) (discovered, error) {
+// discover finds the group to work on: the wanted one, else the one in use.
+// Where both hold endpoints, a migration is under way and neither copy may be
+// trusted. current is the group worked on so far, "" if none.
+func discover(ctx context.Context, wanted, current danm.Group, core kubernetes.Interface, dyn dynamic.Interface) (discovered, error) {
 	api := discovery.ToDiscoveryInterfaceWithContext(core.Discovery())
 	list, err := serverGroups(ctx, api)
 	if err != nil {
 		return discovered{}, fmt.Errorf("discovering API groups: %w", err)
 	}
-	servedBy, inUse := map[danm.Group]map[string]bool{}, map[danm.Group]bool{}
+	servedBy, uses := map[danm.Group]map[string]bool{}, map[danm.Group]groupUse{}
 	for _, g := range danm.Groups() {
 		if !isListed(list, g) {
 			continue
@@ -63,32 +63,83 @@ func discover(ctx context.Context, wanted danm.Group, core kubernetes.Interface,
 			continue
 		}
 		servedBy[g] = resources
-		if inUse[g], err = hasEndpoints(ctx, danm.NewClient(dyn, g)); err != nil {
+		if uses[g], err = useOf(ctx, danm.NewClient(dyn, g), resources, wanted == ""); err != nil {
 			return discovered{}, err
 		}
 	}
-	group := choose(wanted, servedBy, inUse)
-	if servedBy[group] == nil {
-		return discovered{}, fmt.Errorf("no DanmEp resource is served in %s", groupNames(wanted))
+	group, err := choose(wanted, current, uses)
+	if err != nil {
+		return discovered{}, err
 	}
 	found := discovered{group: group, resources: servedBy[group]}
-	if inUse[danm.GroupDanmIO] && inUse[danm.GroupDanmK8sIO] {
+	if uses[danm.GroupDanmIO] == holdsEndpoints && uses[danm.GroupDanmK8sIO] == holdsEndpoints {
 		found.both = fmt.Sprintf("both %s and %s hold endpoints: a migration is under way", danm.GroupDanmIO, danm.GroupDanmK8sIO)
 	}
 	return found, nil
 }
 
-func choose(wanted danm.Group, servedBy map[danm.Group]map[string]bool, inUse map[danm.Group]bool) danm.Group {
-	if wanted != "" {
-		return wanted
+// groupUse is how much a served group is in use; more is greater.
+type groupUse int
+
+const (
+	notServed groupUse = iota
+	holdsNothing
+	holdsNetworks
+	holdsEndpoints
+)
+
+// useOf looks what a group holds. Networks matter only where the group must be
+// guessed: the group of the last endpoint that was released is still the one
+// whose bits are to be swept.
+func useOf(ctx context.Context, c *danm.Client, resources map[string]bool, guess bool) (groupUse, error) {
+	if found, err := holds(ctx, c.Endpoints("")); found || err != nil {
+		return holdsEndpoints, describe(err, "endpoints", c.Group)
 	}
-	var choice danm.Group
-	for _, g := range danm.Groups() {
-		if servedBy[g] != nil && (choice == "" || inUse[g] && !inUse[choice]) {
-			choice = g
+	for _, kind := range danm.NetworkKinds() {
+		if !guess || !resources[kind.Resource()] {
+			continue
+		}
+		if found, err := holds(ctx, c.Networks(kind, "")); found || err != nil {
+			return holdsNetworks, describe(err, kind.Resource(), c.Group)
 		}
 	}
-	return choice
+	return holdsNothing, nil
+}
+
+func describe(err error, what string, g danm.Group) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("listing %s of %s: %w", what, g, err)
+}
+
+func holds(ctx context.Context, r dynamic.ResourceInterface) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	list, err := r.List(ctx, metav1.ListOptions{Limit: 1})
+	return err == nil && len(list.Items) > 0, err
+}
+
+// choose picks the group that is wanted, else the one most in use, else the
+// current one. It does not guess between two sets of networks: sweeping the
+// wrong one would look as if all were well.
+func choose(wanted, current danm.Group, uses map[danm.Group]groupUse) (danm.Group, error) {
+	if wanted != "" {
+		current = wanted
+	}
+	best := current
+	for _, g := range danm.Groups() {
+		if wanted == "" && uses[g] > uses[best] {
+			best = g
+		}
+	}
+	if uses[best] == notServed {
+		return "", fmt.Errorf("no DanmEp resource is served in %s", groupNames(wanted))
+	}
+	if current == "" && uses[best] == holdsNetworks && uses[best.Other()] == holdsNetworks {
+		return "", fmt.Errorf("%s and %s both hold networks and neither holds endpoints: name one by --danm-api", best, best.Other())
+	}
+	return best, nil
 }
 
 func groupNames(wanted danm.Group) string {
@@ -125,20 +176,10 @@ func resourcesOf(ctx context.Context, d discovery.DiscoveryInterfaceWithContext,
 	return out, nil
 }
 
-func hasEndpoints(ctx context.Context, c *danm.Client) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	list, err := c.Endpoints("").List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return false, fmt.Errorf("listing endpoints of %s: %w", c.Group, err)
-	}
-	return len(list.Items) > 0, nil
-}
-
 // checkGroups looks again at what the cluster serves. A failed look freezes
 // nothing and frees nothing: the last answer stands.
 func (c *controller) checkGroups(ctx context.Context) error {
-	found, err := discover(ctx, c.cfg.Group, c.core, c.danm.Dynamic)
+	found, err := discover(ctx, c.cfg.Group, c.danm.Group, c.core, c.danm.Dynamic)
 	if err != nil {
 		c.log.V(1).Info("cannot look for the other API group", "cause", err.Error())
 		return nil

@@ -119,7 +119,7 @@ func TestPausedNetwork(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c, n := testController(t), testNetwork("1", 5)
 			if tt.value != "" {
-				n.Annotations = map[string]string{PauseAnnotation: tt.value}
+				n.Annotations = map[string]string{danm.PauseAnnotation: tt.value}
 			}
 			if err := c.caches.networks[danm.DanmNet].GetStore().Add(n); err != nil {
 				t.Fatal(err)

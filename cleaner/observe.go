@@ -85,7 +85,7 @@ func examine(w audit.World, cfg Config) audit.Report {
 // endpoint whose pod came after it does not exist.
 func observe(ctx context.Context, cfg Config, core kubernetes.Interface, dyn dynamic.Interface) audit.World {
 	w := audit.World{}
-	found, err := discover(ctx, cfg.Group, core, dyn)
+	found, err := discover(ctx, cfg.Group, "", core, dyn)
 	if err != nil {
 		w.Unread = []audit.Unread{{Resource: audit.Discovery, Cause: err.Error()}}
 		w.Time = cfg.Clock.Now()

@@ -84,7 +84,7 @@ func (c *controller) noticeOrphans() {
 		known[ref] = true
 		if n, ok := c.caches.network(ref); ok {
 			c.noticeOrphansOf(n)
-			if len(c.ripe(ref)) > 0 && !isPaused(n) {
+			if len(c.ripe(ref)) > 0 && !n.IsPaused() {
 				c.networkQueue.Add(ref)
 			}
 		}
@@ -160,7 +160,7 @@ func (c *controller) clearOrphans(ctx context.Context, ref danm.NetworkRef) erro
 		return err
 	}
 	network, err := c.liveNetwork(ctx, ref)
-	if err != nil || network == nil || isPaused(network) {
+	if err != nil || network == nil || network.IsPaused() {
 		return err
 	}
 	rises, ok := c.lineage.at(ref, network.UID, network.ResourceVersion)
@@ -282,11 +282,15 @@ func (c *controller) liveClaims(ctx context.Context, ref danm.NetworkRef) (map[n
 
 // isReservedIP tells whether a ReservedIP object sets the address aside.
 func (c *controller) isReservedIP(ref danm.NetworkRef, a netip.Addr) bool {
+	return c.hasReservedIP(func(u *unstructured.Unstructured) bool { return danm.ReservesAddress(u, ref, a) })
+}
+
+func (c *controller) hasReservedIP(match func(*unstructured.Unstructured) bool) bool {
 	if c.caches.reservedIPs == nil {
 		return false
 	}
 	for _, object := range c.caches.reservedIPs.GetStore().List() {
-		if u, ok := object.(*unstructured.Unstructured); ok && danm.ReservesAddress(u, ref, a) {
+		if u, ok := object.(*unstructured.Unstructured); ok && match(u) {
 			return true
 		}
 	}

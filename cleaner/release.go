@@ -148,8 +148,10 @@ func (c *controller) liveEndpoint(ctx context.Context, cached *danm.Endpoint) (*
 	return ep, nil
 }
 
+// deleteEndpoint, like every write, is not broken off by the end of ctx: what
+// was sent may take effect all the same, and nobody would know.
 func (c *controller) deleteEndpoint(ctx context.Context, ep *danm.Endpoint) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
 	return c.danm.DeleteEndpoint(ctx, ep)
 }
@@ -157,7 +159,7 @@ func (c *controller) deleteEndpoint(ctx context.Context, ep *danm.Endpoint) erro
 // patchAlloc writes the pools' changed bitmaps, on the condition that the
 // network is still what was read.
 func (c *controller) patchAlloc(ctx context.Context, read *danm.Network, changes []danm.AllocChange) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
 	_, err := c.danm.PatchAlloc(ctx, read, changes)
 	if danm.IsChanged(err) {

@@ -78,7 +78,11 @@ func (c *controller) ownerFromRoster(ctx context.Context, ep *danm.Endpoint) (ow
 	if ep.Spec.PodUID == "" || ep.Spec.Pod == "" || st.owner.mirrorHash != "" || st.suspectSince.IsZero() {
 		return ownership.Pod{}, false, nil
 	}
-	r, err := c.rosterSince(ctx, st.suspectSince.Add(c.cfg.ReleaseQuarantine))
+	quarantined := st.suspectSince.Add(c.cfg.ReleaseQuarantine)
+	if c.clock.Now().Before(quarantined) {
+		return ownership.Pod{}, false, nil // the pod itself must say that it waits
+	}
+	r, err := c.rosterSince(ctx, quarantined)
 	if err != nil || r == nil {
 		return ownership.Pod{}, false, err
 	}

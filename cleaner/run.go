@@ -54,30 +54,37 @@ func Run(ctx context.Context, cfg Config) error {
 	if !cfg.LeaderElect {
 		return runLeading(ctx, cfg, core, dyn, m, events)
 	}
-	return runElected(ctx, cfg, core, func(ctx context.Context) error {
+	// The Lease has a client, and so a pace, of its own: releases must not be
+	// able to starve its renewal.
+	leases, err := kubernetes.NewForConfig(protobuf(cfg.REST))
+	if err != nil {
+		return fmt.Errorf("building client: %w", err)
+	}
+	return runElected(ctx, cfg, leases, func(ctx context.Context) error {
 		return runLeading(ctx, cfg, core, dyn, m, events)
 	})
 }
 
 // newClients uses protobuf for core types; custom resources are JSON only.
 func newClients(cfg Config) (kubernetes.Interface, dynamic.Interface, error) {
-	config := rest.CopyConfig(cfg.REST)
-	config.QPS, config.Burst = cfg.QPS, cfg.Burst
-	if config.UserAgent == "" {
-		config.UserAgent = LeaseName
-	}
+	config := newLimiter(cfg.QPS, cfg.Burst).limit(cfg.REST)
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("building client: %w", err)
 	}
-	config = rest.CopyConfig(config)
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	core, err := kubernetes.NewForConfig(config)
+	core, err := kubernetes.NewForConfig(protobuf(config))
 	if err != nil {
 		return nil, nil, fmt.Errorf("building client: %w", err)
 	}
 	return core, dyn, nil
+}
+
+// protobuf returns a copy of the config for clients of core types.
+func protobuf(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	return config
 }
 
 // runElected waits for the Lease and runs lead while this replica holds it. The

@@ -216,7 +216,7 @@ func (c *controller) isShareable(ep *danm.Endpoint, key string) bool {
 	addrs, _ := ep.Addresses()
 	for _, a := range addrs {
 		if addressKey(ep.Network(), a) == key {
-			return c.isReservedIP(ep.Network(), a)
+			return c.hasReservedIP(func(u *unstructured.Unstructured) bool { return danm.SharesAddress(u, ep.Network(), a) })
 		}
 	}
 	return false

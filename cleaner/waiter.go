@@ -1,6 +1,8 @@
 package cleaner
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
@@ -23,4 +25,32 @@ func (c *controller) tellWaiter(ep *danm.Endpoint, why ownership.Reason) {
 	c.events.Eventf(podReference(pod), corev1.EventTypeWarning, "AddressHeld",
 		"%s is held by endpoint %s of the pod's predecessor %s on node %s: %s",
 		addressText(ep), ep.Name, ep.Spec.PodUID, ep.Spec.Host, why)
+}
+
+// isAwaited tells whether pod, which has the owner's name, cannot start before
+// the endpoint is gone: it is another pod, it asks for one of the endpoint's
+// addresses by name, and that address is still its predecessor's for certain.
+func (c *controller) isAwaited(ep *danm.Endpoint, pod *corev1.Pod) bool {
+	if pod.UID == ep.Spec.PodUID || pod.Status.Phase != corev1.PodPending || pod.DeletionTimestamp != nil {
+		return false
+	}
+	network, ok := c.caches.network(ep.Network())
+	return ok && asksFor(c.danm.Group, pod, ep) && c.hasProof(ep, openPools(network))
+}
+
+// asksFor tells whether the pod's annotation names an address of the endpoint.
+func asksFor(g danm.Group, pod *corev1.Pod, ep *danm.Endpoint) bool {
+	requests, err := danm.Requests(g, pod)
+	if err != nil {
+		return false // such a pod gets no address at all
+	}
+	addrs, _ := ep.Addresses()
+	for _, r := range requests {
+		for _, a := range []danm.AddressRequest{r.IPv4, r.IPv6} {
+			if r.Network == ep.Network() && a.Kind == danm.Static && slices.Contains(addrs, a.Addr) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -42,6 +42,14 @@ type NodeAdder interface {
 	RemoveNode(ctx context.Context, name string) error
 }
 
+// WorkerLister is a cluster that has the workers it was made with and no
+// others. AddNode takes one of them by its name and switches it on if need be;
+// a worker that was removed is back, as a new Node, when it is added again.
+type WorkerLister interface {
+	// Workers returns the names of the nodes that may be failed, in order.
+	Workers() []string
+}
+
 // NodeFailer is a cluster that can cut a node's power and give it back.
 type NodeFailer interface {
 	// FailNode stops everything on the node at once, in the middle of whatever

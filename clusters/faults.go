@@ -35,6 +35,14 @@ type NodePartitioner interface {
 	HealNode(ctx context.Context, name string) error
 }
 
+// NodeDeleter is a cluster in which a Node object can be deleted while its
+// machine stays.
+type NodeDeleter interface {
+	// DeleteNode deletes the object. A kubelet that runs does not make it
+	// again before it is started anew.
+	DeleteNode(ctx context.Context, name string) error
+}
+
 // Sandbox is a pod as a node's container runtime knows it.
 type Sandbox struct {
 	ID        string

@@ -18,7 +18,7 @@ type Config struct {
 	Group        danm.Group       // empty means danm.io
 	Seed         uint64
 	Iterations   int           // over all lanes; 0 means the scenario's
-	Lanes        int           // 0 means the scenario's
+	Lanes        int           // 0 means the scenario's, or as many as a cluster with fixed workers has nodes for
 	For          time.Duration // begin no iteration after that long; then Iterations, if 0, is as many as could fit
 
 	RunID string
@@ -58,6 +58,9 @@ func (c Config) withDefaults() Config {
 	if c.Group == "" {
 		c.Group = danm.GroupDanmIO
 	}
+	if lister, ok := c.Cluster.(clusters.WorkerLister); ok {
+		c = c.fitTo(len(lister.Workers()))
+	}
 	if c.Lanes == 0 {
 		c.Lanes = c.Scenario.Lanes
 	}
@@ -77,6 +80,27 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// fitTo makes do with the workers that there are: with fewer lanes than the
+// scenario has, and if need be with a lane that takes them all.
+func (c Config) fitTo(workers int) Config {
+	c.Scenario.NodesPerLane = min(c.Scenario.NodesPerLane, workers)
+	c.Scenario.SpareNodes = min(c.Scenario.SpareNodes, max(0, workers-1))
+	if c.Lanes == 0 && c.Scenario.NodesPerLane > 0 {
+		c.Lanes = min(c.Scenario.Lanes, workers/c.Scenario.NodesPerLane)
+	}
+	return c
+}
+
+// workersOf returns the nodes of a lane, or nothing where lanes make their own.
+func (c Config) workersOf(lane int) []string {
+	lister, ok := c.Cluster.(clusters.WorkerLister)
+	if !ok {
+		return nil
+	}
+	n := c.Scenario.NodesPerLane
+	return lister.Workers()[lane*n : (lane+1)*n]
+}
+
 // iterationMin is less than any iteration takes.
 const iterationMin = time.Second
 
@@ -94,6 +118,9 @@ func (c Config) check() error {
 	}
 	if _, ok := c.Cluster.(clusters.NodeAdder); !ok {
 		return fmt.Errorf("cluster %s cannot add nodes, and every lane needs nodes of its own", c.Cluster.Name())
+	}
+	if lister, ok := c.Cluster.(clusters.WorkerLister); ok && len(lister.Workers()) < c.Lanes*c.Scenario.NodesPerLane {
+		return fmt.Errorf("cluster %s has %d workers: %d lanes of %d need more", c.Cluster.Name(), len(lister.Workers()), c.Lanes, c.Scenario.NodesPerLane)
 	}
 	if _, ok := c.Cluster.(clusters.CleanerRunner); !ok {
 		return fmt.Errorf("cluster %s cannot run a cleaner", c.Cluster.Name())

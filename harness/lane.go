@@ -22,6 +22,7 @@ type lane struct {
 	run       *run
 	name      string
 	networks  []schedule.Network
+	workers   []string // its nodes, where lanes do not make their own
 	built     *workload.Lane
 	planned   int  // generation in the schedule that is built
 	buildings int  // so far
@@ -34,7 +35,7 @@ type lane struct {
 
 func (r *run) runLane(ctx context.Context, index int) error {
 	planned := r.schedule.Lanes[index]
-	l := &lane{run: r, name: planned.Name, networks: planned.Networks}
+	l := &lane{run: r, name: planned.Name, networks: planned.Networks, workers: r.config.workersOf(index)}
 	for _, it := range r.schedule.OfLane(index) {
 		if !r.mayBegin(it) {
 			break
@@ -66,7 +67,7 @@ func (l *lane) prepare(ctx context.Context, it schedule.Iteration) error {
 	s := l.run.config.Scenario
 	spec := workload.Spec{
 		Name: l.name, Generation: l.buildings, Network: l.networks[it.Generation],
-		Replicas: s.Replicas, Nodes: s.NodesPerLane, SpareNodes: s.SpareNodes, Interfaces: s.Interfaces,
+		Replicas: s.Replicas, Nodes: s.NodesPerLane, Workers: l.workers, SpareNodes: s.SpareNodes, Interfaces: s.Interfaces,
 		GracePeriod: s.TerminationGracePeriodSeconds, ReadyTimeout: s.Budgets.Recreate.Duration,
 	}
 	announcement := workload.Announce(l.run.access, spec)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"syscall"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -12,10 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
-	"github.com/danm-chaos/danm-chaos/cleaner/deploy"
 	"github.com/danm-chaos/danm-chaos/cleaner/ipam"
 )
 
@@ -27,27 +24,6 @@ func encode(v any) []byte {
 	data, err := json.Marshal(v)
 	Expect(err).NotTo(HaveOccurred())
 	return data
-}
-
-// defineOtherGroup makes the cluster serve the other group as well, without any
-// object in it, until the spec or its container ends. An earlier spec's
-// definitions may still be going, so creating them is tried again.
-func defineOtherGroup(ctx context.Context, d dynamic.Interface) {
-	GinkgoHelper()
-	crds := d.Resource(crdResource)
-	definitions, err := deploy.CRDs(group.Other())
-	Expect(err).NotTo(HaveOccurred())
-	for _, crd := range definitions {
-		Eventually(func(ctx context.Context) error {
-			_, err := crds.Create(ctx, crd, metav1.CreateOptions{})
-			return err
-		}).WithContext(ctx).WithTimeout(30 * time.Second).Should(Succeed())
-		DeferCleanup(func(ctx context.Context) error { return crds.Delete(ctx, crd.GetName(), metav1.DeleteOptions{}) })
-	}
-	Eventually(func(ctx context.Context) error {
-		_, err := danm.NewClient(d, group.Other()).Endpoints("").List(ctx, metav1.ListOptions{})
-		return err
-	}).WithContext(ctx).WithTimeout(30 * time.Second).Should(Succeed())
 }
 
 // createCompletedLeftover makes a pod that has succeeded on a node, and an

@@ -12,8 +12,13 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/cleaner/deploy"
+	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 	"github.com/danm-chaos/danm-chaos/clusters/danmcni"
 )
@@ -44,7 +49,31 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(cluster.Close)
+	defineOtherGroup(ctx)
 }, NodeTimeout(20*time.Minute))
+
+var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// defineOtherGroup makes the cluster serve the other group as well, without any
+// object in it. It does so for the whole suite, because an API server under
+// load may need minutes to let go of a definition.
+func defineOtherGroup(ctx context.Context) {
+	GinkgoHelper()
+	config, err := cluster.RESTConfig(clusters.UserHarness)
+	Expect(err).NotTo(HaveOccurred())
+	client := dynamic.NewForConfigOrDie(config)
+	definitions, err := deploy.CRDs(group.Other())
+	Expect(err).NotTo(HaveOccurred())
+	for _, crd := range definitions {
+		_, err := client.Resource(crdResource).Create(ctx, crd, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+	}
+	other := danm.NewClient(client, group.Other())
+	Eventually(func(ctx context.Context) error {
+		_, err := other.Endpoints("").List(ctx, metav1.ListOptions{})
+		return err
+	}).WithContext(ctx).WithTimeout(2 * time.Minute).Should(Succeed())
+}
 
 func mustAddr(s string) netip.Addr { return netip.MustParseAddr(s) }
 

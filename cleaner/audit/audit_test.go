@@ -54,6 +54,12 @@ func TestExamine(t *testing.T) {
 	f("completed on a silent node: held",
 		build(net4(ip15), ep("a", "p", ip15, ""), pod("p", "p-1"), completed(time.Hour), node(false)), policy, true, "Held 10.10.10.15 NodeNotFenced")
 	f("strict, no pod, silent node: held", build(net4(ip15), ep("a", "p", ip15, ""), node(false)), strict, true, "Held 10.10.10.15 NodeNotFenced")
+	paused := func(w *World) { w.Networks[0].Annotations = map[string]string{danm.PauseAnnotation: "true"} }
+	f("no pod of that name, paused network: held",
+		build(net4(ip15), paused, ep("a", "p", ip15, "")), policy, true, "Held 10.10.10.15 NetworkPaused")
+	f("a set bit that nobody has, paused network: held", build(net4(ip15), paused), policy, true, "Held 10.10.10.15 NetworkPaused")
+	f("a living pod without its bit, paused network: to be set again",
+		build(net4(), paused, ep("a", "p", ip15, ""), pod("p", "p-1")), policy, false, "MissingBit 10.10.10.15 ")
 	f("names no pod: held", build(net4(ip15), ep("a", "", ip15, "")), policy, true, "Held 10.10.10.15 PodUnknown")
 
 	f("a set bit that nobody has: orphan", build(net4(ip15)), policy, false, "OrphanBit 10.10.10.15 ")

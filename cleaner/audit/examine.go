@@ -106,13 +106,16 @@ func (x *index) examinePool(n *danm.Network, family danm.Family, pool *ipam.Pool
 			row.ReservedIPs++
 		case !pool.IsDynamic(i):
 			static = append(static, key.address.String())
+		case n.IsPaused():
+			findings = append(findings, finding(Held, Finding{Address: key.address.String(), Reason: reasonPaused,
+				Detail: "allocated, and no endpoint has it, but the network is paused"}))
 		default:
 			findings = append(findings, finding(OrphanBit, Finding{
 				Address: key.address.String(), Detail: "allocated, and no endpoint has it"}))
 		}
 	}
 	if len(unjudged) > 0 {
-		findings = append(findings, finding(Held, Finding{Count: len(unjudged), Address: examples(unjudged), Reason: "Unjudged",
+		findings = append(findings, finding(Held, Finding{Count: len(unjudged), Address: examples(unjudged), Reason: reasonUnjudged,
 			Detail: "allocated without a known endpoint, but " + why}))
 	}
 	if len(static) > 0 {
@@ -121,6 +124,12 @@ func (x *index) examinePool(n *danm.Network, family danm.Family, pool *ipam.Pool
 	}
 	return row, findings
 }
+
+// Reasons to hold that no decision about an owner gives.
+const (
+	reasonUnjudged = "Unjudged"
+	reasonPaused   = "NetworkPaused"
+)
 
 // examples names the first few and says how many more there are.
 func examples(all []string) string {
@@ -215,6 +224,8 @@ func (x *index) examineEndpoint(ep *danm.Endpoint) []Finding {
 	}
 	_, last := x.decide(ep)
 	switch {
+	case last.Action == ownership.Release && x.isPaused(ep.Network()):
+		findings = append(findings, newEndpointFinding(Held, ep, reasonPaused, x.ownerText(ep, last)+", but the network is paused"))
 	case last.Action == ownership.Release:
 		findings = append(findings, newEndpointFinding(LeakedEndpoint, ep, last.Reason, x.ownerText(ep, last)))
 	case last.Action == ownership.Wait:
@@ -227,6 +238,11 @@ func (x *index) examineEndpoint(ep *danm.Endpoint) []Finding {
 		findings = append(findings, x.missingBits(ep)...)
 	}
 	return findings
+}
+
+func (x *index) isPaused(ref danm.NetworkRef) bool {
+	n := x.networks[ref]
+	return n != nil && n.IsPaused()
 }
 
 // lacksNetwork tells whether the network surely does not exist.

@@ -134,11 +134,13 @@ func (x *index) explainEndpoint(ep *danm.Endpoint) EndpointExplanation {
 		Owner: objectName(ep.Namespace, ep.Spec.Pod), OwnerUID: ep.Spec.PodUID,
 		PodFound: x.podText(ep), Node: x.nodeStateText(ep), Action: last.Action.String(), Reason: string(last.Reason),
 	}
-	switch last.Action {
-	case ownership.Keep:
+	switch {
+	case last.Action == ownership.Keep:
 		e.Conclusion = "kept: its owner is alive"
-	case ownership.Wait:
+	case last.Action == ownership.Wait:
 		e.Conclusion = "held: " + x.ownerText(ep, last)
+	case x.isPaused(ep.Network()):
+		e.Conclusion = "held: " + x.ownerText(ep, last) + ", but the network is paused"
 	default:
 		e.Quarantine = fmt.Sprintf("%s, of which %s is left to a cleaner that sees it now for the first time", x.policy.Quarantine, first.After)
 		e.Conclusion = "would be released when the quarantine is over: " + x.ownerText(ep, last)
@@ -204,6 +206,8 @@ func (x *index) explainAddress(key claim) AddressExplanation {
 		e.Conclusion = "held: a ReservedIP sets it aside"
 	case !pool.IsDynamic(i):
 		e.Conclusion = "held: outside the dynamic pool, an administrator's reservation for all that anybody knows"
+	case x.isPaused(key.network):
+		e.Conclusion = "held: the network is paused"
 	default:
 		e.Conclusion = "would be released once no endpoint has had it for the whole orphan quarantine"
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/danm-chaos/danm-chaos/cleaner"
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
@@ -40,12 +41,12 @@ func TestContention(t *testing.T) {
 	const quarantine = 4 * time.Second
 	startCleaner(t, cleaner.Config{REST: config, ReleaseQuarantine: quarantine, OrphanQuarantine: time.Minute})
 	awaitVouched(t, count, contended+others+allocations)
-	w.patchNetwork(ref, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, cleaner.PauseAnnotation))
+	w.patchNetwork(ref, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, danm.PauseAnnotation))
 	w.forceDelete("bench", "victim")
 	time.Sleep(quarantine + time.Second) // nothing is to happen, so nothing can be waited for
 
 	began := time.Now()
-	w.patchNetwork(ref, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, cleaner.PauseAnnotation))
+	w.patchNetwork(ref, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, danm.PauseAnnotation))
 	got, conflicts, slowest := w.allocateSteadily(ref, living)
 	eventually(t, "every leaked endpoint is gone", time.Minute, func() bool { _, _, n, _ := count.get(); return n >= contended })
 	// An address that was free in between may have been handed out again.
@@ -107,8 +108,11 @@ func (w *world) allocateSteadily(ref danm.NetworkRef, uids []types.UID) (got []i
 }
 
 // allocate takes the first free address from the begin of the pool, so that
-// what was just released is the first to be used again.
+// what was just released is the first to be used again. After a conflict it
+// backs off with jitter: on a node each try is a part of a process of its own,
+// and hundreds that repeat in step would only measure each other.
 func (w *world) allocate(ctx context.Context, ref danm.NetworkRef, i int, uid types.UID, conflicts *atomic.Int64) (int, error) {
+	backoff := wait.Backoff{Duration: 5 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: allocateTries, Cap: 500 * time.Millisecond}
 	for range allocateTries {
 		n, err := w.danm.GetNetwork(ctx, ref)
 		if err != nil {
@@ -122,6 +126,7 @@ func (w *world) allocate(ctx context.Context, ref danm.NetworkRef, i int, uid ty
 		_, err = w.danm.PatchAlloc(ctx, n, []danm.AllocChange{{Family: danm.IPv4, Old: n.Spec.Options.Alloc, New: b.Encode()}})
 		if danm.IsChanged(err) {
 			conflicts.Add(1)
+			time.Sleep(backoff.Step()) // the emulation itself
 			continue
 		}
 		if err == nil {

@@ -46,7 +46,7 @@ func TestReleaseOfAThousandEndpoints(t *testing.T) {
 
 	// Under the pause all become suspects and outlast the quarantine; its end
 	// is the moment at which all are ripe.
-	w.patchNetwork(ref, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, cleaner.PauseAnnotation))
+	w.patchNetwork(ref, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, danm.PauseAnnotation))
 	w.forceDelete("bench", "victim")
 	time.Sleep(quarantine + time.Second) // nothing is to happen, so nothing can be waited for
 	if _, _, deleted, _ := count.get(); deleted > 0 {
@@ -54,7 +54,7 @@ func TestReleaseOfAThousandEndpoints(t *testing.T) {
 	}
 	count.reset()
 	began := time.Now()
-	w.patchNetwork(ref, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, cleaner.PauseAnnotation))
+	w.patchNetwork(ref, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, danm.PauseAnnotation))
 	eventually(t, "every leaked bit is clear", time.Minute, func() bool { return countSet(w.bitmap(ref), 0, leaked) == 0 })
 	took := time.Since(began)
 	reads, writes, deleted, last := count.get()

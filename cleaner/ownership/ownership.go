@@ -76,6 +76,11 @@ type Node struct {
 	OutOfService bool // tainted node.kubernetes.io/out-of-service
 }
 
+// mayCleanUp tells whether the node may still perform its own CNI DEL now.
+func (n Node) mayCleanUp() bool {
+	return n.Lookup == Unknown || n.Lookup == Found && n.Ready
+}
+
 // canRun tells whether containers may still run there out of our sight.
 func (n Node) canRun() bool {
 	return n.Lookup == Unknown || n.Lookup == Found && !n.Ready && !n.OutOfService
@@ -87,6 +92,10 @@ type Evidence struct {
 	Pod          Pod
 	Node         Node
 	SuspectSince time.Time // zero if it was no suspect before
+	// Awaited tells that the pod found is the owner's successor by name, cannot
+	// start because it asks for this very static address, and that the address
+	// has been allocated without a gap since the owner was seen alive.
+	Awaited bool
 }
 
 // Action is what to do with an endpoint.
@@ -146,6 +155,12 @@ func Decide(e Evidence, p Policy, now time.Time) Decision {
 	}
 	if (reason == PodCompleted || p.Fencing == Strict) && e.Node.canRun() {
 		return Decision{Action: Wait, Reason: NodeNotFenced}
+	}
+	if reason == PodReplaced && e.Awaited && !e.Node.mayCleanUp() {
+		// The quarantine is there for views that are behind and for a CNI DEL on
+		// its way. A successor's UID cannot be an old view of its predecessor, and
+		// the node is silent; waiting would only keep the successor down.
+		return Decision{Action: Release, Reason: reason, Suspect: true}
 	}
 	return afterQuarantine(e, p, now, reason)
 }

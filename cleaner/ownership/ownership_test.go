@@ -53,6 +53,11 @@ func withPodCreated(e Evidence, sinceEndpoint time.Duration) Evidence {
 	return e
 }
 
+func awaited(e Evidence) Evidence {
+	e.Awaited = true
+	return e
+}
+
 func TestDecide(t *testing.T) {
 	gone := Pod{Lookup: NotFound}
 	for _, tt := range []struct {
@@ -91,6 +96,22 @@ func TestDecide(t *testing.T) {
 		{"new UID, already completed: the old one is released all the same",
 			owned("1", time.Hour, completed("2", 0), ready), policy, Decision{Action: Release, Reason: PodReplaced, Suspect: true}},
 
+		{"the successor waits for the static address, silent node: release at once",
+			awaited(owned("1", 0, running("2"), silent)), policy, Decision{Action: Release, Reason: PodReplaced, Suspect: true}},
+		{"the successor waits for the static address, deleted node: release at once",
+			awaited(owned("1", 0, running("2"), deleted)), policy, Decision{Action: Release, Reason: PodReplaced, Suspect: true}},
+		{"the successor waits, but its node may clean up by itself: quarantine",
+			awaited(owned("1", 0, running("2"), ready)), policy, Decision{Action: Wait, Reason: Quarantined, Suspect: true, After: time.Minute}},
+		{"the successor waits, and nobody knows which node it was: quarantine",
+			awaited(owned("1", 0, running("2"), unknownNode)), policy, Decision{Action: Wait, Reason: Quarantined, Suspect: true, After: time.Minute}},
+		{"the successor waits, strict: the silent node is not fenced, hold",
+			awaited(owned("1", 0, running("2"), silent)), strict, Decision{Action: Wait, Reason: NodeNotFenced}},
+		{"the successor waits, strict, fenced node: release at once",
+			awaited(owned("1", 0, running("2"), outOfService)), strict, Decision{Action: Release, Reason: PodReplaced, Suspect: true}},
+		{"nobody waits for an endpoint whose pod could not be read: wait",
+			awaited(owned("1", 0, Pod{}, deleted)), policy, Decision{Action: Wait, Reason: PodUnknown}},
+		{"nobody waits for an endpoint whose owner lives: keep",
+			awaited(owned("1", 0, running("1"), deleted)), policy, Decision{Action: Keep, Reason: OwnerAlive}},
 		{"completed just now: CNI DEL may still come",
 			owned("1", time.Hour, completed("1", 0), ready), policy, Decision{Action: Wait, Reason: CompletedAllowance, After: 2 * time.Minute}},
 		{"completed at an unknown time: counts as just now",
@@ -155,34 +176,48 @@ func TestDecide(t *testing.T) {
 // and demands that a release needs a pod that was surely looked up, and a
 // quarantine that is surely over.
 func TestUnknownNeverReleases(t *testing.T) {
-	releases := 0
-	for _, pod := range []Pod{{}, {Lookup: NotFound}, running("1"), running("2"), completed("1", 0), completed("1", time.Hour), completed("2", time.Hour), mirror("2", "h")} {
+	releases, early := 0, 0
+	everything(func(e Evidence, p Policy) {
+		d := Decide(e, p, now)
+		if d.Action != Release {
+			return
+		}
+		releases++
+		isQuarantined := e.SuspectSince.IsZero() || now.Sub(e.SuspectSince) < p.Quarantine
+		if isQuarantined {
+			early++
+		}
+		switch {
+		case e.Pod.Lookup == Unknown:
+			t.Errorf("released without having seen a pod: %+v", d)
+		case e.Pod.UID == "1" && e.Endpoint.OwnerUID == "1" && !e.Pod.Completed:
+			t.Errorf("released a living owner's endpoint: %+v", d)
+		case isQuarantined && !(e.Awaited && e.Pod.UID == "2" && (e.Node == silent || e.Node == deleted || e.Node == outOfService)):
+			t.Errorf("released before the end of the quarantine: %+v of %+v", d, e)
+		case p.Fencing == Strict && (e.Node == silent || e.Node == unknownNode):
+			t.Errorf("strict, and released on a node that may still run: %+v", d)
+		}
+	})
+	if releases == 0 || early == 0 {
+		t.Errorf("%d releases, %d of them early: this test proves nothing", releases, early)
+	}
+}
+
+// everything calls f with every combination of what can be known.
+func everything(f func(Evidence, Policy)) {
+	pods := []Pod{{}, {Lookup: NotFound}, running("1"), running("2"), completed("1", 0), completed("1", time.Hour), completed("2", time.Hour), mirror("2", "h")}
+	for _, pod := range pods {
 		for _, node := range []Node{ready, silent, outOfService, deleted, unknownNode} {
 			for _, uid := range []types.UID{"", "1"} {
 				for _, ago := range []time.Duration{0, 59 * time.Second, time.Hour} {
 					for _, p := range []Policy{policy, strict} {
-						d := Decide(owned(uid, ago, pod, node), p, now)
-						if d.Action != Release {
-							continue
-						}
-						releases++
-						switch {
-						case pod.Lookup == Unknown:
-							t.Errorf("released without having seen a pod: %+v", d)
-						case pod.UID == "1" && uid == "1" && !pod.Completed:
-							t.Errorf("released a living owner's endpoint: %+v", d)
-						case ago < p.Quarantine:
-							t.Errorf("released after %s of quarantine: %+v", ago, d)
-						case p.Fencing == Strict && (node == silent || node == unknownNode):
-							t.Errorf("strict, and released on a node that may still run: %+v", d)
-						}
+						e := owned(uid, ago, pod, node)
+						f(e, p)
+						f(awaited(e), p)
 					}
 				}
 			}
 		}
-	}
-	if releases == 0 {
-		t.Error("nothing was ever released: this test proves nothing")
 	}
 }
 

@@ -85,7 +85,7 @@ func (p *Plugin) removeOutdated(ctx context.Context, pod *corev1.Pod, cid string
 
 // addInterfaces makes the interfaces side by side. The first failure does not
 // stop the others, as in DANM; the time limit and a killed plugin do.
-func (p *Plugin) addInterfaces(ctx context.Context, pod *corev1.Pod, r Request, requests []InterfaceRequest) ([]Interface, error) {
+func (p *Plugin) addInterfaces(ctx context.Context, pod *corev1.Pod, r Request, requests []danm.InterfaceRequest) ([]Interface, error) {
 	ctx, release := context.WithTimeout(ctx, addDuration)
 	defer release()
 	ctx, kill := context.WithCancelCause(ctx)
@@ -117,7 +117,7 @@ type attachment struct {
 	pod     *corev1.Pod
 	cid     string
 	netns   string
-	request InterfaceRequest
+	request danm.InterfaceRequest
 	id      string // UUID and name of the endpoint
 	name    string // eth0
 }
@@ -160,7 +160,7 @@ func interfaceOf(a attachment, n *danm.Network, grants []grant, ep *danm.Endpoin
 
 // reserve sets the bits of an interface in one write of the network, and
 // starts again from a fresh read after every conflict.
-func (p *Plugin) reserve(ctx context.Context, r InterfaceRequest) (network, []grant, error) {
+func (p *Plugin) reserve(ctx context.Context, r danm.InterfaceRequest) (network, []grant, error) {
 	n, err := p.readNetwork(ctx, r.Network)
 	if err != nil {
 		return network{}, nil, err
@@ -255,8 +255,8 @@ func endpointOf(a attachment, n *danm.Network, grants []grant, host string) *dan
 
 // addressText is the address as DANM writes it: with the prefix length of the
 // network, "none", or nothing.
-func addressText(r AddressRequest, grants []grant, family danm.Family) string {
-	if r.Kind == LayerTwo {
+func addressText(r danm.AddressRequest, grants []grant, family danm.Family) string {
+	if r.Kind == danm.LayerTwo {
 		return "none"
 	}
 	for _, g := range grants {

@@ -24,11 +24,11 @@ type grant struct {
 // allocate finds addresses for an interface in the network as read. It is
 // DANM 4.3's allocator: dynamic addresses are first fit from the start of the
 // pool, because that release never managed to read its own lastIp.
-func allocate(n *danm.Network, r InterfaceRequest) ([]grant, error) {
+func allocate(n *danm.Network, r danm.InterfaceRequest) ([]grant, error) {
 	var grants []grant
 	for _, f := range []struct {
 		family  danm.Family
-		request AddressRequest
+		request danm.AddressRequest
 	}{{danm.IPv4, r.IPv4}, {danm.IPv6, r.IPv6}} {
 		if !f.request.WantsAddress() {
 			continue
@@ -42,7 +42,7 @@ func allocate(n *danm.Network, r InterfaceRequest) ([]grant, error) {
 	return grants, nil
 }
 
-func allocateFamily(n *danm.Network, family danm.Family, r AddressRequest) (grant, error) {
+func allocateFamily(n *danm.Network, family danm.Family, r danm.AddressRequest) (grant, error) {
 	pool, old, err := openPool(n, family)
 	if err != nil {
 		return grant{}, err
@@ -52,7 +52,7 @@ func allocateFamily(n *danm.Network, family danm.Family, r AddressRequest) (gran
 	}
 	g := grant{family: family, addr: r.Addr}
 	i := 0
-	if r.Kind == Dynamic {
+	if r.Kind == danm.Dynamic {
 		if i, err = firstFree(pool); err != nil {
 			return grant{}, fmt.Errorf("%s: IPv%d: %w", n.Ref(), family, err)
 		}

@@ -19,12 +19,12 @@ func networkWith(o danm.NetworkOptions) *danm.Network {
 	}
 }
 
-func staticAddress(s string) AddressRequest {
-	return AddressRequest{Kind: Static, Addr: netip.MustParseAddr(s)}
+func staticAddress(s string) danm.AddressRequest {
+	return danm.AddressRequest{Kind: danm.Static, Addr: netip.MustParseAddr(s)}
 }
 
 func TestAllocate(t *testing.T) {
-	dynamic := AddressRequest{Kind: Dynamic}
+	dynamic := danm.AddressRequest{Kind: danm.Dynamic}
 	pool := func(start, end string) danm.IPPool { return danm.IPPool{Start: start, End: end, LastIP: "10.0.0.6/29"} }
 	v4 := func(p danm.IPPool, addrs ...string) danm.NetworkOptions {
 		return danm.NetworkOptions{CIDR: "10.0.0.0/29", Alloc: bitmap(t, "10.0.0.0/29", addrs...), Pool: p}
@@ -37,28 +37,28 @@ func TestAllocate(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		options danm.NetworkOptions
-		request InterfaceRequest
+		request danm.InterfaceRequest
 		want    string // addresses with prefix length; "!" marks one without bit; or an error
 	}{
-		{"first fit from the start of the pool, whatever lastIp says", v4(pool("10.0.0.2", "10.0.0.5"), "10.0.0.2"), InterfaceRequest{IPv4: dynamic}, "10.0.0.3/29"},
-		{"the whole network where no pool is stated", v4(danm.IPPool{}), InterfaceRequest{IPv4: dynamic}, "10.0.0.1/29"},
-		{"never a gateway, even if its bit is clear", withGateway, InterfaceRequest{IPv4: dynamic}, "10.0.0.2/29"},
-		{"a full pool", v4(pool("10.0.0.2", "10.0.0.3"), "10.0.0.2", "10.0.0.3"), InterfaceRequest{IPv4: dynamic}, "all addresses are reserved"},
-		{"a static address outside the pool", v4(pool("10.0.0.2", "10.0.0.3")), InterfaceRequest{IPv4: staticAddress("10.0.0.6")}, "10.0.0.6/29"},
-		{"a static address that is taken", v4(pool("", ""), "10.0.0.6"), InterfaceRequest{IPv4: staticAddress("10.0.0.6")}, "already in use"},
-		{"a static address of another network", v4(pool("", "")), InterfaceRequest{IPv4: staticAddress("10.0.1.6")}, "is not in 10.0.0.0/29"},
-		{"a dynamic IPv6 address with the prefix of net6", v6, InterfaceRequest{IPv6: dynamic}, "2001:db8::101/64"},
-		{"a static IPv6 address outside the pool has no bit", v6, InterfaceRequest{IPv6: staticAddress("2001:db8::5")}, "2001:db8::5/64!"},
-		{"a static IPv6 address outside net6", v6, InterfaceRequest{IPv6: staticAddress("2001:db9::5")}, "is not in 2001:db8::/64"},
-		{"none and nothing need no pool", danm.NetworkOptions{}, InterfaceRequest{IPv4: AddressRequest{Kind: LayerTwo}}, ""},
-		{"dynamic from an L2 network", danm.NetworkOptions{}, InterfaceRequest{IPv4: dynamic}, "no IPv4 pool"},
-		{"a malformed bitmap", danm.NetworkOptions{CIDR: "10.0.0.0/29", Alloc: "%"}, InterfaceRequest{IPv4: dynamic}, "DanmNet ns/net: spec.Options.alloc"},
-		{"a bitmap shorter than its network", danm.NetworkOptions{CIDR: "10.0.0.0/24", Alloc: "gA=="}, InterfaceRequest{IPv4: dynamic}, "8 bits"},
+		{"first fit from the start of the pool, whatever lastIp says", v4(pool("10.0.0.2", "10.0.0.5"), "10.0.0.2"), danm.InterfaceRequest{IPv4: dynamic}, "10.0.0.3/29"},
+		{"the whole network where no pool is stated", v4(danm.IPPool{}), danm.InterfaceRequest{IPv4: dynamic}, "10.0.0.1/29"},
+		{"never a gateway, even if its bit is clear", withGateway, danm.InterfaceRequest{IPv4: dynamic}, "10.0.0.2/29"},
+		{"a full pool", v4(pool("10.0.0.2", "10.0.0.3"), "10.0.0.2", "10.0.0.3"), danm.InterfaceRequest{IPv4: dynamic}, "all addresses are reserved"},
+		{"a static address outside the pool", v4(pool("10.0.0.2", "10.0.0.3")), danm.InterfaceRequest{IPv4: staticAddress("10.0.0.6")}, "10.0.0.6/29"},
+		{"a static address that is taken", v4(pool("", ""), "10.0.0.6"), danm.InterfaceRequest{IPv4: staticAddress("10.0.0.6")}, "already in use"},
+		{"a static address of another network", v4(pool("", "")), danm.InterfaceRequest{IPv4: staticAddress("10.0.1.6")}, "is not in 10.0.0.0/29"},
+		{"a dynamic IPv6 address with the prefix of net6", v6, danm.InterfaceRequest{IPv6: dynamic}, "2001:db8::101/64"},
+		{"a static IPv6 address outside the pool has no bit", v6, danm.InterfaceRequest{IPv6: staticAddress("2001:db8::5")}, "2001:db8::5/64!"},
+		{"a static IPv6 address outside net6", v6, danm.InterfaceRequest{IPv6: staticAddress("2001:db9::5")}, "is not in 2001:db8::/64"},
+		{"none and nothing need no pool", danm.NetworkOptions{}, danm.InterfaceRequest{IPv4: danm.AddressRequest{Kind: danm.LayerTwo}}, ""},
+		{"dynamic from an L2 network", danm.NetworkOptions{}, danm.InterfaceRequest{IPv4: dynamic}, "no IPv4 pool"},
+		{"a malformed bitmap", danm.NetworkOptions{CIDR: "10.0.0.0/29", Alloc: "%"}, danm.InterfaceRequest{IPv4: dynamic}, "DanmNet ns/net: spec.Options.alloc"},
+		{"a bitmap shorter than its network", danm.NetworkOptions{CIDR: "10.0.0.0/24", Alloc: "gA=="}, danm.InterfaceRequest{IPv4: dynamic}, "8 bits"},
 		{"a malformed IPv6 bitmap does not matter to IPv4", func() danm.NetworkOptions {
 			o := v4(pool("", ""))
 			o.Alloc6 = "%"
 			return o
-		}(), InterfaceRequest{IPv4: dynamic}, "10.0.0.1/29"},
+		}(), danm.InterfaceRequest{IPv4: dynamic}, "10.0.0.1/29"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			grants, err := allocate(networkWith(tc.options), tc.request)
@@ -118,7 +118,7 @@ func FuzzAllocate(f *testing.F) {
 	f.Add("10.0.0.0/9", "", "", "")
 	f.Fuzz(func(t *testing.T, cidr, alloc, start, end string) {
 		n := networkWith(danm.NetworkOptions{CIDR: cidr, Alloc: alloc, Pool: danm.IPPool{Start: start, End: end}})
-		grants, err := allocate(n, InterfaceRequest{IPv4: AddressRequest{Kind: Dynamic}})
+		grants, err := allocate(n, danm.InterfaceRequest{IPv4: danm.AddressRequest{Kind: danm.Dynamic}})
 		if err != nil {
 			return
 		}

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -96,8 +94,4 @@ func (a *memoryAPI) plugin(t *testing.T, change func(*Config)) *Plugin {
 		change(&cfg)
 	}
 	return New(cfg)
-}
-
-func podOf(annotations map[string]string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-0", Annotations: annotations}}
 }

@@ -88,7 +88,7 @@ type Config struct {
 	// process had been killed: nothing is rolled back. nil means no delays.
 	Delay func(ctx context.Context, p Point) error
 	// Requests reads what a pod asks for; Requests of this package if nil.
-	Requests func(danm.Group, *corev1.Pod) ([]InterfaceRequest, error)
+	Requests func(danm.Group, *corev1.Pod) ([]danm.InterfaceRequest, error)
 	// Logger gets the errors that DANM swallows, at V(1).
 	Logger logr.Logger
 }
@@ -103,7 +103,7 @@ func New(cfg Config) *Plugin {
 		cfg.Variant = Danm43
 	}
 	if cfg.Requests == nil {
-		cfg.Requests = Requests
+		cfg.Requests = danm.Requests
 	}
 	if cfg.Delay == nil {
 		cfg.Delay = func(ctx context.Context, _ Point) error { return ctx.Err() }

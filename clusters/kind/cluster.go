@@ -43,12 +43,13 @@ type Options struct {
 	Workers int        // WorkersDefault if 0
 	// Image is the node image. If empty, one is found, pulled or built.
 	Image string
-	// CNI is DANM's plugin. Without it, annotations of pods mean nothing.
-	CNI *CNI
+	// CNI is whose write order DANM's plugin has. If empty, there is no such
+	// plugin, and annotations of pods mean nothing.
+	CNI danmcni.Variant
 	// DefaultDetection leaves it to Kubernetes' own settings when a node counts
 	// as dead: after about 50 seconds, and its pods five minutes later.
 	DefaultDetection bool
-	// Recorder receives what the audit log says; may be nil.
+	// Recorder receives what the audit log and DANM's plugins say; may be nil.
 	Recorder history.Recorder
 	// Progress is told of builds and of the start, for people; may be nil.
 	Progress io.Writer
@@ -64,20 +65,25 @@ type Cluster struct {
 	logs     string
 	log      *logger
 	logFile  *os.File
+	programs map[string]string // of ours, by name
 	provider *kindcluster.Provider
-	nodes    []node // fixed once the cluster is started
+	client   kubernetes.Interface // as the harness, from when the API answers
+	nodes    []node               // fixed once the cluster is started
 
-	restoring sync.Mutex
-	mu        sync.Mutex
-	tail      *controlplane.AuditTail // nil without a recorder
-	cleaners  []clusters.CleanerProcess
-	closed    bool
+	restoring   sync.Mutex
+	mu          sync.Mutex
+	tail        *controlplane.AuditTail // nil without a recorder
+	attachments *attachments            // the same
+	cleaners    []clusters.CleanerProcess
+	closed      bool
 }
 
 var (
-	_ clusters.Cluster    = (*Cluster)(nil)
-	_ clusters.NodeFailer = (*Cluster)(nil)
-	_ clusters.Auditor    = (*Cluster)(nil)
+	_ clusters.Cluster      = (*Cluster)(nil)
+	_ clusters.NodeAdder    = (*Cluster)(nil)
+	_ clusters.NodeFailer   = (*Cluster)(nil)
+	_ clusters.WorkerLister = (*Cluster)(nil)
+	_ clusters.Auditor      = (*Cluster)(nil)
 )
 
 // Start returns when all nodes are Ready and DANM's CRDs are served. On a host
@@ -89,9 +95,6 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	if o.Workers == 0 {
 		o.Workers = WorkersDefault
-	}
-	if o.CNI != nil && o.CNI.Variant == "" {
-		o.CNI = &CNI{Program: o.CNI.Program, Variant: danmcni.Danm43}
 	}
 	if _, err := danm.ParseGroup(string(o.Group)); err != nil {
 		return nil, fmt.Errorf("starting a kind cluster: %w", err)
@@ -135,16 +138,15 @@ func open(o Options) (*Cluster, error) {
 }
 
 func (c *Cluster) start(ctx context.Context, h host) error {
-	programs, err := c.prepare(ctx)
-	if err != nil {
+	if err := c.prepare(ctx); err != nil {
 		return err
 	}
 	s := settings{
 		name: c.data.Cluster, image: c.options.Image, workers: c.options.Workers,
-		auditFolder: c.auditFolder(), cgroupV1: h.cgroupV1, defaultDetection: c.options.DefaultDetection,
+		auditFolder: c.auditFolder(), attachments: c.attachmentsFolder(), cgroupV1: h.cgroupV1, defaultDetection: c.options.DefaultDetection,
 	}
 	if h.lacksCapability {
-		s.wrapper = programs[wrapperName]
+		s.wrapper = c.programs[wrapperName]
 	}
 	if err := createNetwork(ctx, c.data); err != nil {
 		return err
@@ -161,8 +163,7 @@ func (c *Cluster) furnish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
+	if c.client, err = kubernetes.NewForConfig(config); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	objects, err := dynamic.NewForConfig(config)
@@ -172,36 +173,40 @@ func (c *Cluster) furnish(ctx context.Context) error {
 	if err := c.writeCleanerKubeconfig(); err != nil {
 		return err
 	}
-	if err := c.dressNodes(ctx, client); err != nil {
+	if err := c.dressNodes(ctx); err != nil {
 		return err
 	}
 	if err := controlplane.InstallCRDs(ctx, objects, c.options.Group); err != nil {
 		return err
 	}
-	return awaitReady(ctx, client)
+	return awaitReady(ctx, c.client)
 }
 
-// prepare makes the folder with all files and returns our own programs.
-func (c *Cluster) prepare(ctx context.Context) (programs map[string]string, err error) {
+// prepare makes the folder with all files, our own programs among them, and
+// begins to follow what the nodes will write down.
+func (c *Cluster) prepare(ctx context.Context) (err error) {
 	if err := os.Mkdir(c.data.Folder, 0o700); err != nil {
-		return nil, fmt.Errorf("making the run's folder: %w", err)
+		return fmt.Errorf("making the run's folder: %w", err)
 	}
-	for _, folder := range []string{c.auditFolder(), c.logs} {
+	for _, folder := range []string{c.auditFolder(), c.attachmentsFolder(), c.logs} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
-			return nil, fmt.Errorf("making the run's folder: %w", err)
+			return fmt.Errorf("making the run's folder: %w", err)
 		}
 	}
 	if c.logFile, err = os.Create(filepath.Join(c.logs, "kind.log")); err != nil {
-		return nil, fmt.Errorf("making kind's log: %w", err)
+		return fmt.Errorf("making kind's log: %w", err)
 	}
 	c.log = &logger{out: c.logFile}
 	if err := c.prepareAudit(); err != nil {
-		return nil, err
+		return err
 	}
-	if programs, err = nodeimage.BuildOwn(ctx, filepath.Join(c.data.Folder, "bin")); err != nil {
-		return nil, err
+	if c.options.Recorder != nil {
+		c.attachments = followAttachments(c.attachmentsFolder(), c.options.Recorder)
 	}
-	return programs, nodeimage.WriteWorkloadArchive(c.workloadArchive(), programs["pause"])
+	if c.programs, err = nodeimage.BuildOwn(ctx, filepath.Join(c.data.Folder, "bin")); err != nil {
+		return err
+	}
+	return nodeimage.WriteWorkloadArchive(c.workloadArchive(), c.programs["pause"])
 }
 
 // prepareAudit writes the policy and makes the log, so that it can be followed
@@ -306,15 +311,55 @@ func (c *Cluster) keepNodeLogs() {
 // Name implements clusters.Cluster.
 func (c *Cluster) Name() string { return "kind" }
 
-// DrainAudit implements clusters.Auditor.
+// DrainAudit implements clusters.Auditor. What plugins wrote down until now is
+// recorded as well.
 func (c *Cluster) DrainAudit(ctx context.Context) error {
 	c.mu.Lock()
-	tail := c.tail
+	tail, attachments := c.tail, c.attachments
 	c.mu.Unlock()
 	if tail == nil {
 		return nil
 	}
-	return tail.Drain(ctx)
+	return errors.Join(tail.Drain(ctx), attachments.drain())
+}
+
+// Kubeconfig is the path of the administrator's kubeconfig.
+func (c *Cluster) Kubeconfig() string { return c.kubeconfig() }
+
+// Leave ends everything of the cluster that runs in this program or as its
+// child, and leaves the cluster itself. Clean removes it when this program has
+// ended.
+func (c *Cluster) Leave(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	err := errors.Join(c.stopCleaners(ctx), c.closeFiles(ctx))
+	c.closed = true
+	if err != nil {
+		return fmt.Errorf("leaving the kind cluster: %w", err)
+	}
+	return nil
+}
+
+// closeFiles records what is left in the logs and closes them. The caller holds
+// the lock.
+func (c *Cluster) closeFiles(ctx context.Context) error {
+	var errs []error
+	if c.tail != nil {
+		errs = append(errs, c.tail.Close(ctx))
+		c.tail = nil
+	}
+	if c.attachments != nil {
+		errs = append(errs, c.attachments.close())
+		c.attachments = nil
+	}
+	if c.logFile != nil {
+		errs = append(errs, c.logFile.Close())
+		c.logFile = nil
+	}
+	return errors.Join(errs...)
 }
 
 // Close implements clusters.Cluster. After an error it may be called again.
@@ -328,27 +373,18 @@ func (c *Cluster) Close(ctx context.Context) error {
 	if err := errors.Join(c.stopCleaners(ctx), removeContainers(ctx, c.data, io.Discard)); err != nil {
 		return fmt.Errorf("closing the kind cluster: %w", err)
 	}
-	var errs []error
-	if c.tail != nil {
-		// The log is complete now that the API server is gone.
-		errs = append(errs, c.tail.Close(ctx))
-		c.tail = nil
-	}
-	if c.logFile != nil {
-		errs = append(errs, c.logFile.Close())
-		c.logFile = nil
-	}
-	errs = append(errs, remove(ctx, c.data, c.journal, io.Discard))
-	if err := errors.Join(errs...); err != nil {
+	// The logs are complete now that the API server is gone.
+	if err := errors.Join(c.closeFiles(ctx), remove(ctx, c.data, c.journal, io.Discard)); err != nil {
 		return fmt.Errorf("closing the kind cluster: %w", err)
 	}
 	c.closed = true
 	return nil
 }
 
-func (c *Cluster) kubeconfig() string      { return filepath.Join(c.data.Folder, "kubeconfig") }
-func (c *Cluster) auditFolder() string     { return filepath.Join(c.data.Folder, "audit") }
-func (c *Cluster) workloadArchive() string { return filepath.Join(c.data.Folder, "pause.tar") }
+func (c *Cluster) kubeconfig() string        { return filepath.Join(c.data.Folder, "kubeconfig") }
+func (c *Cluster) auditFolder() string       { return filepath.Join(c.data.Folder, "audit") }
+func (c *Cluster) attachmentsFolder() string { return filepath.Join(c.data.Folder, "attachments") }
+func (c *Cluster) workloadArchive() string   { return filepath.Join(c.data.Folder, "pause.tar") }
 
 // poll waits until the condition holds. An error of the condition ends it, as
 // does the end of the context.

@@ -21,6 +21,7 @@ import (
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/cleaner/ipam"
 	"github.com/danm-chaos/danm-chaos/clusters"
+	"github.com/danm-chaos/danm-chaos/clusters/danmcni"
 	"github.com/danm-chaos/danm-chaos/clusters/kind/engine"
 	"github.com/danm-chaos/danm-chaos/clusters/kind/nodeimage"
 	"github.com/danm-chaos/danm-chaos/harness/history"
@@ -147,20 +148,13 @@ func TestANodeDiesAndItsPodsComeBackElsewhere(t *testing.T) {
 	}
 }
 
-// pluginVariable names a built danm-cni.
-const pluginVariable = "DANM_CNI_PROGRAM"
-
 func TestPodsHaveTheAddressOfTheirEndpoint(t *testing.T) {
 	needEngine(t)
-	plugin := os.Getenv(pluginVariable)
-	if plugin == "" {
-		t.Skipf("needs DANM's plugin; set %s to a built danm-cni", pluginVariable)
-	}
 	watch := &stopwatch{t: t, began: time.Now()}
 	recorder := &history.Memory{}
 	c, err := Start(t.Context(), Options{
 		RunID: "test-cni-" + strconv.Itoa(os.Getpid()), Group: danm.GroupDanmIO, Workers: 2,
-		CNI: &CNI{Program: plugin}, Recorder: recorder, Progress: os.Stderr,
+		CNI: danmcni.Danm43, Recorder: recorder, Progress: os.Stderr,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -37,6 +37,30 @@ func Doctor(ctx context.Context, image string) []controlplane.Finding {
 	return findings
 }
 
+// CheckHost says whether Start can get as far as making something. If the host
+// is at fault, the error is an UnfitHostError.
+func CheckHost(ctx context.Context, image string) error {
+	h, err := examineHost(ctx)
+	if err != nil {
+		return err
+	}
+	if err := h.check(); err != nil {
+		return err
+	}
+	plan := nodeimage.Find(ctx, nodeimage.Options{Image: image, CgroupV1: h.cgroupV1})
+	if plan.IsThere || image != "" || !h.cgroupV1 { // else it can be pulled, perhaps
+		return nil
+	}
+	if plan.Trouble != nil {
+		return plan.Trouble
+	}
+	disk := controlplane.ExamineDisk("disk space for building a node image", os.TempDir(), buildDiskBytes)
+	if !disk.OK {
+		return &UnfitHostError{Detail: disk.Name + ": " + disk.Detail, Cure: disk.Cure}
+	}
+	return nil
+}
+
 func unfit(name string, err error) controlplane.Finding {
 	f := controlplane.Finding{Name: name, Detail: err.Error()}
 	if e := (*UnfitHostError)(nil); errors.As(err, &e) {

@@ -114,12 +114,12 @@ func eachRule(address string, line func(rule string) string) string {
 
 // Sandboxes implements clusters.SandboxLister.
 func (c *Cluster) Sandboxes(ctx context.Context, name string) ([]clusters.Sandbox, error) {
-	running, err := engine.Run(ctx, "inspect", "--format", "{{.State.Running}}", name)
+	hasPower, err := hasPower(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("listing sandboxes of %s: %w", name, err)
 	}
-	if running != "true" {
-		return nil, nil // without power
+	if !hasPower {
+		return nil, nil
 	}
 	text, err := engine.Run(ctx, "exec", name, "crictl", "pods", "--state", "ready", "--output", "json")
 	if err != nil {

@@ -24,24 +24,20 @@ type node struct {
 const (
 	cniFile       = "/etc/cni/net.d/10-danm-chaos.conflist"
 	cniKubeconfig = "/etc/cni/net.d/danm-chaos.kubeconfig"
-	cniProgram    = "/opt/cni/bin/danm-cni"
+	pluginName    = "danm-cni"
+	cniProgram    = "/opt/cni/bin/" + pluginName
 	cniLog        = "/var/log/danm-cni.log"
 )
 
-// CNI is DANM's plugin, for pods that ask for interfaces of DANM's networks.
-type CNI struct {
-	Program string          // path of danm-cni on this machine
-	Variant danmcni.Variant // whose write order it has; danmcni.Danm43 if empty
-}
-
 // networkConfig configures the network of a node. Without DANM's plugin, every
 // pod gets the ordinary network.
-func networkConfig(n node, group danm.Group, cni *CNI) (string, error) {
+func networkConfig(n node, group danm.Group, variant danmcni.Variant) (string, error) {
 	first := ordinaryNetwork(n.podCIDR)
-	if cni != nil {
+	if variant != "" {
 		first = object{
-			"type": "danm-cni", "kubeconfig": cniKubeconfig, "danmAPI": string(group), "variant": string(cni.Variant),
+			"type": pluginName, "kubeconfig": cniKubeconfig, "danmAPI": string(group), "variant": string(variant),
 			"nodeName": n.name, "logFile": cniLog, "delegate": first,
+			"recordFile": nodeAttachmentsFolder + "/" + n.name + attachmentsSuffix,
 		}
 	}
 	out, err := json.MarshalIndent(object{

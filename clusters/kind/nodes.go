@@ -3,13 +3,16 @@ package kind
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/danm-chaos/danm-chaos/clusters"
@@ -21,7 +24,21 @@ const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
 // FailNode implements clusters.NodeFailer.
 func (c *Cluster) FailNode(ctx context.Context, name string) error {
-	return c.onWorker(ctx, "failing", name, "kill", name)
+	if err := c.onWorker(ctx, "failing", name, "kill", name); err != nil {
+		return err
+	}
+	return c.lose(name)
+}
+
+// lose records the attachments that died with a node.
+func (c *Cluster) lose(name string) error {
+	if c.attachments == nil {
+		return nil
+	}
+	if err := c.attachments.lose(name); err != nil {
+		return fmt.Errorf("recording what node %s lost: %w", name, err)
+	}
+	return nil
 }
 
 // RestoreNode implements clusters.NodeFailer. Routes are of the node's memory
@@ -51,7 +68,76 @@ func (c *Cluster) RestoreNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// Workers returns the names of the nodes that may be failed.
+// AddNode implements clusters.NodeAdder: it switches a worker on if it has no
+// power, waits until it is registered and labels it.
+func (c *Cluster) AddNode(ctx context.Context, n clusters.Node) error {
+	if err := c.checkWorker(n.Name); err != nil {
+		return fmt.Errorf("adding node: %w", err)
+	}
+	hasPower, err := hasPower(ctx, n.Name)
+	if err != nil {
+		return fmt.Errorf("adding node %s: %w", n.Name, err)
+	}
+	if !hasPower {
+		if err := c.RestoreNode(ctx, n.Name); err != nil {
+			return err
+		}
+	}
+	if err := c.label(ctx, n); err != nil {
+		return fmt.Errorf("adding node %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// label waits for the Node object, which a kubelet makes again that was
+// started without one.
+func (c *Cluster) label(ctx context.Context, n clusters.Node) error {
+	patch, err := json.Marshal(object{"metadata": object{"labels": n.Labels}})
+	if err != nil {
+		return fmt.Errorf("encoding labels: %w", err)
+	}
+	return poll(ctx, func(ctx context.Context) (bool, error) {
+		_, err := c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+}
+
+// RemoveNode implements clusters.NodeAdder. The machine keeps its disk, so one
+// that is added again has late CNI DELs to do.
+func (c *Cluster) RemoveNode(ctx context.Context, name string) error {
+	hasPower, err := hasPower(ctx, name)
+	if err != nil {
+		return fmt.Errorf("removing node %s: %w", name, err)
+	}
+	if hasPower {
+		if err := c.FailNode(ctx, name); err != nil {
+			return err
+		}
+	}
+	return c.DeleteNode(ctx, name)
+}
+
+func hasPower(ctx context.Context, name string) (bool, error) {
+	running, err := engine.Run(ctx, "inspect", "--format", "{{.State.Running}}", name)
+	return running == "true", err
+}
+
+// DeleteNode implements clusters.NodeDeleter.
+func (c *Cluster) DeleteNode(ctx context.Context, name string) error {
+	if err := c.checkWorker(name); err != nil {
+		return fmt.Errorf("deleting node: %w", err)
+	}
+	err := c.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting node %s: %w", name, err)
+	}
+	return nil
+}
+
+// Workers implements clusters.WorkerLister.
 func (c *Cluster) Workers() []string {
 	var names []string
 	for _, n := range c.nodes {
@@ -71,9 +157,9 @@ func (c *Cluster) checkWorker(name string) error {
 
 // dressNodes gives every node what the image does not have: network and
 // workload image.
-func (c *Cluster) dressNodes(ctx context.Context, client kubernetes.Interface) error {
+func (c *Cluster) dressNodes(ctx context.Context) error {
 	var err error
-	if c.nodes, err = awaitNodes(ctx, client, c.options.Workers+1); err != nil {
+	if c.nodes, err = awaitNodes(ctx, c.client, c.options.Workers+1); err != nil {
 		return err
 	}
 	if err := refreshAddresses(ctx, c.nodes); err != nil {
@@ -101,10 +187,10 @@ func (c *Cluster) readNodeFiles() (f nodeFiles, err error) {
 	if f.workload, err = os.ReadFile(c.workloadArchive()); err != nil {
 		return f, fmt.Errorf("reading the workload image: %w", err)
 	}
-	if c.options.CNI == nil {
+	if c.options.CNI == "" {
 		return f, nil
 	}
-	if f.plugin, err = os.ReadFile(c.options.CNI.Program); err != nil {
+	if f.plugin, err = os.ReadFile(c.programs[pluginName]); err != nil {
 		return f, fmt.Errorf("reading DANM's plugin: %w", err)
 	}
 	if f.admin, err = c.provider.KubeConfig(c.data.Cluster, true); err != nil {
@@ -120,7 +206,7 @@ func (c *Cluster) dress(ctx context.Context, n node, files nodeFiles) error {
 	if err := inNode(ctx, n.name, files.workload, "ctr", "--namespace", "k8s.io", "images", "import", "--all-platforms", "-"); err != nil {
 		return fmt.Errorf("loading the workload image into %s: %w", n.name, err)
 	}
-	if c.options.CNI != nil {
+	if c.options.CNI != "" {
 		if err := installPlugin(ctx, n.name, files); err != nil {
 			return fmt.Errorf("installing DANM's plugin in %s: %w", n.name, err)
 		}

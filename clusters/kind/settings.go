@@ -22,10 +22,11 @@ const (
 	nodeEvictionRate = "100"
 )
 
-// Where things are in the control plane's node.
+// Where things are in a node.
 const (
-	nodeAuditFolder = "/danm-chaos/audit"
-	nodeWrapper     = "/usr/local/bin/oci-wrapper"
+	nodeAuditFolder       = "/danm-chaos/audit"       // of the control plane only
+	nodeAttachmentsFolder = "/danm-chaos/attachments" // one for all nodes
+	nodeWrapper           = "/usr/local/bin/oci-wrapper"
 )
 
 // Names within the audit folder, on both sides.
@@ -42,8 +43,9 @@ type settings struct {
 	name             string
 	image            string
 	workers          int
-	auditFolder      string // on this machine
-	wrapper          string // on this machine; empty: the host needs none
+	auditFolder      string // on this machine, as are the next two
+	attachments      string
+	wrapper          string // empty: the host needs none
 	cgroupV1         bool
 	defaultDetection bool
 }
@@ -76,19 +78,20 @@ func clusterConfig(s settings) (*v1alpha4.Cluster, error) {
 }
 
 func nodes(s settings) []v1alpha4.Node {
-	wrapped := func(n v1alpha4.Node) v1alpha4.Node {
+	with := func(n v1alpha4.Node) v1alpha4.Node {
 		n.Image = s.image
+		n.ExtraMounts = append(n.ExtraMounts, v1alpha4.Mount{HostPath: s.attachments, ContainerPath: nodeAttachmentsFolder})
 		if s.wrapper != "" {
 			n.ExtraMounts = append(n.ExtraMounts, v1alpha4.Mount{HostPath: s.wrapper, ContainerPath: nodeWrapper, Readonly: true})
 		}
 		return n
 	}
-	out := []v1alpha4.Node{wrapped(v1alpha4.Node{
+	out := []v1alpha4.Node{with(v1alpha4.Node{
 		Role:        v1alpha4.ControlPlaneRole,
 		ExtraMounts: []v1alpha4.Mount{{HostPath: s.auditFolder, ContainerPath: nodeAuditFolder}},
 	})}
 	for range s.workers {
-		out = append(out, wrapped(v1alpha4.Node{Role: v1alpha4.WorkerRole}))
+		out = append(out, with(v1alpha4.Node{Role: v1alpha4.WorkerRole}))
 	}
 	return out
 }

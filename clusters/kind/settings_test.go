@@ -23,9 +23,9 @@ func TestClusterConfig(t *testing.T) {
 		file string
 		give settings
 	}{
-		{"cluster_tuned.yaml", settings{name: "danm-chaos-x", image: "node:v1", workers: 3, auditFolder: "/tmp/run/audit"}},
-		{"cluster_sandboxed.yaml", settings{name: "danm-chaos-x", image: "node:v1", workers: 1, auditFolder: "/tmp/run/audit", wrapper: "/tmp/run/bin/oci-wrapper", cgroupV1: true}},
-		{"cluster_default_detection.yaml", settings{name: "danm-chaos-x", image: "node:v1", workers: 1, auditFolder: "/tmp/run/audit", defaultDetection: true}},
+		{"cluster_tuned.yaml", settings{name: "danm-chaos-x", image: "node:v1", workers: 3, auditFolder: "/tmp/run/audit", attachments: "/tmp/run/attachments"}},
+		{"cluster_sandboxed.yaml", settings{name: "danm-chaos-x", image: "node:v1", workers: 1, auditFolder: "/tmp/run/audit", attachments: "/tmp/run/attachments", wrapper: "/tmp/run/bin/oci-wrapper", cgroupV1: true}},
+		{"cluster_default_detection.yaml", settings{name: "danm-chaos-x", image: "node:v1", workers: 1, auditFolder: "/tmp/run/audit", attachments: "/tmp/run/attachments", defaultDetection: true}},
 	}
 	for _, test := range tests {
 		t.Run(test.file, func(t *testing.T) {
@@ -44,11 +44,11 @@ func TestClusterConfig(t *testing.T) {
 
 func TestNetworkConfig(t *testing.T) {
 	n := node{name: "w1", podCIDR: "10.244.2.0/24"}
-	for file, cni := range map[string]*CNI{
-		"ordinary.conflist": nil,
-		"danm.conflist":     {Program: "/x/danm-cni", Variant: danmcni.Danm43},
+	for file, variant := range map[string]danmcni.Variant{
+		"ordinary.conflist": "",
+		"danm.conflist":     danmcni.Danm43,
 	} {
-		got, err := networkConfig(n, danm.GroupDanmIO, cni)
+		got, err := networkConfig(n, danm.GroupDanmIO, variant)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -362,7 +362,8 @@ func (w *world) strikeWorld(f *fault) {
 	case schedule.RenewNetwork:
 		f.fired = w.renewNetwork()
 	case schedule.BothGroups:
-		f.fired = false // needs a second group of CRDs
+		f.fired = w.migrate()
+		w.faults.later(f.For, w.endMigration)
 	}
 }
 

@@ -103,19 +103,22 @@ func (w *world) act() {
 // then a little longer, or until the time for that is over.
 func (w *world) settle() {
 	w.phase = settling
-	shape := w.plan.World
-	quarantines := shape.ReleaseQuarantine + shape.OrphanQuarantine
-	deadline := time.Now().Add(settleBudget*quarantines + settleExtra)
+	deadline := time.Now().Add(w.settleTime())
 	for w.goesOn() && time.Now().Before(deadline) && !w.isSettled() {
 		w.step(deadline)
 	}
 	// What was in quarantine when everything agreed must not be released now.
 	w.phase = quiet
-	until := time.Now().Add(shape.ReleaseQuarantine + 2*time.Second)
+	until := time.Now().Add(w.plan.World.ReleaseQuarantine + 2*time.Second)
 	for w.goesOn() && time.Now().Before(until) {
 		w.step(until)
 	}
 	w.record.add(history.Record{Snapshot: w.snapshot()})
+}
+
+// settleTime is more than everything needs to agree when nothing is broken.
+func (w *world) settleTime() time.Duration {
+	return settleBudget*(w.plan.World.ReleaseQuarantine+w.plan.World.OrphanQuarantine) + settleExtra
 }
 
 func (w *world) goesOn() bool {
@@ -187,6 +190,7 @@ func (w *world) appointments(until time.Time) []time.Time {
 	}
 	add(until)
 	add(w.user.ready)
+	add(w.user.patience)
 	if t, ok := w.faults.nextHeal(); ok {
 		add(t)
 	}

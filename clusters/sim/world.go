@@ -188,7 +188,7 @@ func (w *world) newUID() types.UID {
 
 // observe follows the commits, as every part of the world would on a watch.
 func (w *world) observe(c apiserver.Commit) {
-	if !isRecorded(c.Resource.Resource) {
+	if !isRecorded(c.Resource.Resource) || c.Resource.Group != "" && c.Resource.Group != w.plan.World.Group {
 		return
 	}
 	w.record.commit(c)

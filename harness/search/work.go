@@ -20,7 +20,9 @@ type Job struct {
 	Shape      *schedule.Shape      `json:"shape,omitempty"` // its seed is the first
 	Seeds      int                  `json:"seeds,omitempty"`
 	// Whole asks for choices and trace even if nothing is wrong.
-	Whole    bool `json:"whole,omitempty"`
+	Whole bool `json:"whole,omitempty"`
+	// Widths asks for them alone.
+	Widths   bool `json:"widths,omitempty"`
 	BlameAny bool `json:"blameAny,omitempty"`
 }
 

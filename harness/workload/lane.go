@@ -63,8 +63,9 @@ type Spec struct {
 	Network      schedule.Network
 	Replicas     int
 	Nodes        int
-	SpareNodes   int // of Nodes, that come only when all replicas are Ready
-	Interfaces   int // of each pod, all in the lane's network
+	Workers      []string // the nodes to take, where the cluster makes none; as many as Nodes
+	SpareNodes   int      // of Nodes, that come only when all replicas are Ready
+	Interfaces   int      // of each pod, all in the lane's network
 	GracePeriod  int64
 	ReadyTimeout time.Duration
 }
@@ -78,7 +79,7 @@ type Lane struct {
 	access Access
 	nodes  []string        // in name order
 	down   map[string]bool // without power
-	made   int             // nodes so far, for names
+	made   int             // nodes so far, for names of those that are made
 }
 
 // Build creates a lane and returns it once all replicas are Ready. When it
@@ -133,11 +134,31 @@ func (l *Lane) Announcement() history.Lane {
 func Announce(access Access, spec Spec) history.Lane { return newLane(access, spec).Announcement() }
 
 func (l *Lane) plannedNodes() []string {
+	if l.hasFixedWorkers() {
+		return l.Spec.Workers
+	}
 	var names []string
 	for i := range l.Spec.Nodes {
 		names = append(names, l.nodeName(i))
 	}
 	return names
+}
+
+func (l *Lane) hasFixedWorkers() bool { return len(l.Spec.Workers) > 0 }
+
+// nextNode names the node to add: one of our own making, or the first worker
+// that we do not have.
+func (l *Lane) nextNode() (string, error) {
+	if !l.hasFixedWorkers() {
+		l.made++
+		return l.nodeName(l.made - 1), nil
+	}
+	for _, name := range l.Spec.Workers {
+		if !slices.Contains(l.nodes, name) {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("all workers of %s are in use", l.Spec.Name)
 }
 
 func (l *Lane) nodeName(i int) string {
@@ -155,8 +176,10 @@ func (l *Lane) label() string { return fmt.Sprintf("%s-g%d", l.Spec.Name, l.Spec
 
 // AddNode gives the lane one more node.
 func (l *Lane) AddNode(ctx context.Context) error {
-	name := l.nodeName(l.made)
-	l.made++
+	name, err := l.nextNode()
+	if err != nil {
+		return err
+	}
 	l.nodes = append(l.nodes, name)
 	slices.Sort(l.nodes)
 	if err := l.access.Nodes.AddNode(ctx, clusters.Node{Name: name, Labels: l.labels()}); err != nil {
@@ -208,8 +231,10 @@ func (l *Lane) Teardown(ctx context.Context) error {
 	if ignoreNotFound(err) != nil {
 		errs = append(errs, fmt.Errorf("deleting %s: %w", l.Network, err))
 	}
-	for _, node := range slices.Clone(l.nodes) {
-		errs = append(errs, l.RemoveNode(ctx, node))
+	if !l.hasFixedWorkers() { // the next lane takes those as they are
+		for _, node := range slices.Clone(l.nodes) {
+			errs = append(errs, l.RemoveNode(ctx, node))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("tearing down %s: %w", l.label(), err)

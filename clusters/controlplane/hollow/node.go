@@ -266,17 +266,7 @@ func (n *Node) record(event history.AttachmentEvent, sb *sandbox, made []danmcni
 	}
 	a := &history.Attachment{
 		Event: event, ID: sb.id, Node: n.cfg.Name,
-		Namespace: sb.namespace, Pod: sb.pod, PodUID: string(sb.uid),
-	}
-	for _, i := range made {
-		attached := history.AttachedInterface{
-			Name: i.Name, Endpoint: i.Endpoint, EndpointUID: string(i.EndpointUID),
-			NetworkKind: string(i.Network.Kind), Network: i.Network.Name,
-		}
-		for _, addr := range i.Addresses {
-			attached.Addresses = append(attached.Addresses, addr.String())
-		}
-		a.Interfaces = append(a.Interfaces, attached)
+		Namespace: sb.namespace, Pod: sb.pod, PodUID: string(sb.uid), Interfaces: danmcni.Attached(made),
 	}
 	n.cfg.Recorder.Record(history.Record{Attachment: a})
 }

@@ -204,7 +204,7 @@ func (w *worker) replaceSandboxes(ctx context.Context, pod *corev1.Pod, leftover
 func (w *worker) startSandbox(ctx context.Context, pod *corev1.Pod) error {
 	n := w.power.node
 	// A malformed annotation is for the plugin to refuse, at every attempt.
-	requests, err := danmcni.Requests(n.cfg.Group, pod)
+	requests, err := danm.Requests(n.cfg.Group, pod)
 	usesDanm := len(requests) > 0 || err != nil
 	sb, err := w.power.newSandbox(pod, usesDanm)
 	if err != nil {

@@ -43,6 +43,9 @@ func (c *call) add(ctx context.Context) error {
 	if err != nil {
 		return c.rollBack(a, err)
 	}
+	if err := c.recordAttached(a, made); err != nil {
+		return c.rollBack(a, coded(types.ErrIOFailure, "recording the attachment", err))
+	}
 	return c.print(c.resultOf(a, results))
 }
 

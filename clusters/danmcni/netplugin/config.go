@@ -55,6 +55,10 @@ type Config struct {
 	// LogFile gets one JSON line per command and per swallowed error. Nothing
 	// is logged if it is empty.
 	LogFile string `json:"logFile"`
+	// RecordFile gets one line of a history for every attachment that was made
+	// and that is about to be undone, for a harness. Nothing is recorded if it
+	// is empty.
+	RecordFile string `json:"recordFile"`
 	// DataDir is where attachments are noted; /var/lib/cni/danm if empty.
 	DataDir string `json:"dataDir"`
 	// Attach is the plugin for the interfaces of annotated pods: bridge, ptp
@@ -144,6 +148,9 @@ func (c *Config) check() error {
 	}
 	if !filepath.IsAbs(c.DataDir) {
 		return fmt.Errorf("dataDir: %q is not an absolute path", c.DataDir)
+	}
+	if c.RecordFile != "" && !filepath.IsAbs(c.RecordFile) {
+		return fmt.Errorf("recordFile: %q is not an absolute path", c.RecordFile)
 	}
 	return c.checkTemplates()
 }

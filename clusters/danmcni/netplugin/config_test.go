@@ -35,7 +35,7 @@ func TestParseConfigFillsInTheDefaults(t *testing.T) {
 }
 
 func TestParseConfigTakesEveryKey(t *testing.T) {
-	got, err := parseConfig([]byte(minimal + `,"danmAPI":"danm.k8s.io","variant":"careful","timeout":"5s","logFile":"/l","dataDir":"/d",
+	got, err := parseConfig([]byte(minimal + `,"danmAPI":"danm.k8s.io","variant":"careful","timeout":"5s","logFile":"/l","recordFile":"/r","dataDir":"/d",
 		"attach":{"type":"macvlan","master":"ens4"},"delegate":{"type":"ptp","ipam":{"type":"host-local"}},
 		"cni.dev/valid-attachments":[{"containerID":"c","ifname":"eth0"}]}`))
 	if err != nil {
@@ -43,7 +43,7 @@ func TestParseConfigTakesEveryKey(t *testing.T) {
 	}
 	want := Config{
 		CNIVersion: "1.0.0", Name: "danm", Kubeconfig: "/etc/k", NodeName: "n1",
-		DanmAPI: "danm.k8s.io", Variant: "careful", Timeout: duration(5 * time.Second), LogFile: "/l", DataDir: "/d",
+		DanmAPI: "danm.k8s.io", Variant: "careful", Timeout: duration(5 * time.Second), LogFile: "/l", RecordFile: "/r", DataDir: "/d",
 		Attach:           template{"type": "macvlan", "master": "ens4"},
 		Delegate:         template{"type": "ptp", "ipam": map[string]any{"type": "host-local"}},
 		ValidAttachments: []types.GCAttachment{{ContainerID: "c", IfName: "eth0"}},
@@ -65,6 +65,7 @@ func TestParseConfigNamesTheWrongKey(t *testing.T) {
 		{"a timeout without unit", `,"timeout":"30"}`, types.ErrDecodingFailure, "not a duration"},
 		{"a negative timeout", `,"timeout":"-1s"}`, types.ErrInvalidNetworkConfig, "timeout: -1s"},
 		{"a data folder that is not absolute", `,"dataDir":"d"}`, types.ErrInvalidNetworkConfig, "dataDir"},
+		{"a record file that is not absolute", `,"recordFile":"r"}`, types.ErrInvalidNetworkConfig, "recordFile"},
 		{"a plugin that cannot attach", `,"attach":{"type":"host-device"}}`, types.ErrInvalidNetworkConfig, "attach: type"},
 		{"addresses from elsewhere", `,"attach":{"type":"ptp","ipam":{"type":"dhcp"}}}`, types.ErrInvalidNetworkConfig, "attach: ipam"},
 		{"a delegate without type", `,"delegate":{"x":1}}`, types.ErrInvalidNetworkConfig, "delegate"},

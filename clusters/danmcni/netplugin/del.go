@@ -44,6 +44,9 @@ func (c *call) delUnknown(ctx context.Context) error {
 // addresses and forgets the attachment if all of that succeeded. An ordinary
 // pod is detached without the API.
 func (c *call) detach(ctx context.Context, a *attachment) error {
+	if err := c.recordDetaching(a); err != nil {
+		return coded(types.ErrIOFailure, "recording the end of sandbox "+a.ContainerID, err)
+	}
 	p := c.plugins
 	p.containerID = a.ContainerID
 	if _, err := os.Stat(p.netns); err != nil {

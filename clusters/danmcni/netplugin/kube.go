@@ -41,7 +41,7 @@ func openKube(c Config, log logr.Logger) (kube, error) {
 	k.plugin = danmcni.New(danmcni.Config{
 		Client: k.danm, Core: core, Variant: c.Variant, Host: c.NodeName,
 		NewID:    func() string { return string(uuid.NewUUID()) },
-		Requests: danmcni.RequestsInEitherSpelling, Logger: log,
+		Requests: danm.RequestsInEitherSpelling, Logger: log,
 	})
 	return k, nil
 }

@@ -6,12 +6,23 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 )
+
+// ownPrograms are mains of this project that nodes need, with their packages.
+// Only pause is part of the image: the others are given to the nodes of a
+// cluster, so that a change of them needs no new image.
+var ownPrograms = map[string]string{
+	"pause":       "./clusters/kind/cmd/pause",
+	"oci-wrapper": "./clusters/kind/cmd/oci-wrapper",
+	"danm-cni":    "./clusters/danmcni/cmd/danm-cni",
+}
 
 // BuildOwn builds the mains of this project that a node needs into the folder
 // and returns their paths by name.
@@ -24,10 +35,10 @@ func BuildOwn(ctx context.Context, folder string) (map[string]string, error) {
 		return nil, fmt.Errorf("making a folder for programs: %w", err)
 	}
 	paths := map[string]string{}
-	for _, name := range ownPrograms {
+	for _, name := range slices.Sorted(maps.Keys(ownPrograms)) {
 		paths[name] = filepath.Join(folder, name)
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w",
-			"-o", paths[name], "./clusters/kind/cmd/"+name)
+			"-o", paths[name], ownPrograms[name])
 		cmd.Dir = root
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -28,10 +28,6 @@ func packagesOf(prefix string, names ...string) []controlplane.ToolProgram {
 	return out
 }
 
-// ownPrograms are mains of this project that nodes need. The wrapper is not
-// part of the image: it is mounted where the host needs it.
-var ownPrograms = []string{"pause", "oci-wrapper"}
-
 // placement says where programs are in a node, by folder.
 var placement = map[string][]string{
 	"usr/bin":       {"kubelet", "kubeadm", "kubectl"},

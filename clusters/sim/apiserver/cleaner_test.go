@@ -3,6 +3,7 @@ package apiserver_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,12 +103,59 @@ func TestTheShippedCleanerReleasesOverIt(t *testing.T) {
 	}
 }
 
-func releaseOnce(t *testing.T, options apiserver.Options) {
+// newDeadAndAlive is a world of a pod that is about to die and one that is not.
+func newDeadAndAlive(t *testing.T, options apiserver.Options) world {
+	t.Helper()
 	w := newWorld(t, options)
 	w.createNetwork(t, withTen)
 	dead, alive := w.createPod(t, "dead"), w.createPod(t, "alive")
 	w.createEndpoint(t, "ep-dead", dead, "10.10.10.10/24")
 	w.createEndpoint(t, "ep-alive", alive, "10.10.10.11/24")
+	return w
+}
+
+// A cleaner that is asked to end between endpoint and bit ends after the bit.
+func TestTheShippedCleanerFinishesAReleaseBeforeItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDeadAndAlive(t, apiserver.Options{})
+		ctx, stop := context.WithCancel(t.Context())
+		access := w.direct.RESTConfig("danm-cleaner")
+		access.Wrap(func(next http.RoundTripper) http.RoundTripper { return afterDelete{next, stop} })
+		ended := make(chan error, 1)
+		config := cleaner.Config{REST: access, ReleaseQuarantine: 10 * time.Second, OrphanQuarantine: time.Hour}
+		go func() { ended <- cleaner.Run(ctx, config) }()
+		time.Sleep(time.Minute)
+		now := int64(0)
+		if err := w.core.CoreV1().Pods("default").Delete(t.Context(), "dead", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if ctx.Err() == nil {
+			t.Fatal("it ended without having been asked to")
+		}
+		w.wantReleased(t)
+	})
+}
+
+// afterDelete calls f when an endpoint has been deleted, before the answer
+// arrives.
+type afterDelete struct {
+	http.RoundTripper
+	f func()
+}
+
+func (a afterDelete) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := a.RoundTripper.RoundTrip(r)
+	if r.Method == http.MethodDelete {
+		a.f()
+	}
+	return response, err
+}
+
+func releaseOnce(t *testing.T, options apiserver.Options) {
+	w := newDeadAndAlive(t, options)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	config := cleaner.Config{REST: w.direct.RESTConfig("danm-cleaner"), LeaderElect: true, Identity: "a", ReleaseQuarantine: 10 * time.Second, OrphanQuarantine: time.Minute}
@@ -122,6 +170,11 @@ func releaseOnce(t *testing.T, options apiserver.Options) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
+	w.wantReleased(t)
+}
+
+func (w world) wantReleased(t *testing.T) {
+	t.Helper()
 	if _, err := w.danm.GetEndpoint(t.Context(), "default", "ep-dead"); err == nil {
 		t.Error("the endpoint of the dead pod is still there")
 	}

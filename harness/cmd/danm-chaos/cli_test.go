@@ -63,10 +63,14 @@ func TestAWrongCommandLineIsOneLineAndExit64(t *testing.T) {
 			want: "run: give scenario names or -f FILE, one of both: scenarios are force-delete-loop, node-shutdown, node-shutdown-backlog"},
 		{name: "file missing", args: []string{"run", "-f", "/nowhere.yaml", "--cleaner", sh},
 			want: "-f /nowhere.yaml: no such file or directory: name a scenario file"},
-		{name: "cluster of a later release", args: []string{"run", "node-shutdown", "--cluster", "kind"},
-			want: "--cluster kind: this release does not have it yet: use --cluster controlplane"},
+		{name: "cluster of a later release", args: []string{"run", "node-shutdown", "--cluster", "existing"},
+			want: "--cluster existing: this release does not have it yet: use --cluster controlplane or kind"},
 		{name: "unknown cluster", args: []string{"run", "node-shutdown", "--cluster", "moon"},
-			want: `--cluster "moon": unknown kind of cluster: use --cluster controlplane`},
+			want: `--cluster "moon": unknown kind of cluster: use --cluster controlplane or kind`},
+		{name: "workers of a cluster that makes its own", args: []string{"run", "node-shutdown", "--nodes", "4"},
+			want: "--nodes, --node-image, --default-detection and --keep are for --cluster kind"},
+		{name: "no workers", args: []string{"run", "node-shutdown", "--cluster", "kind", "--nodes", "0"},
+			want: "--nodes 0: give at least 1, and 2 if nodes are shut down"},
 		{name: "bad seed", args: []string{"run", "node-shutdown", "--seed", "lucky"},
 			want: `--seed "lucky": neither a number below 2^64 nor a commit hash: give, for example, --seed 42`},
 		{name: "negative seed", args: []string{"run", "node-shutdown", "--seed=-1"},
@@ -106,9 +110,9 @@ func TestAWrongCommandLineIsOneLineAndExit64(t *testing.T) {
 			want: "report: " + empty + ": no such file or directory: name a run directory"},
 		{name: "two run directories", args: []string{"report", "a", "b"}, want: `report: unexpected argument "b" (see danm-chaos report --help)`},
 		{name: "doctor for a cluster of a later release", args: []string{"doctor", "--cluster", "sim"},
-			want: "--cluster sim: this release does not have it yet: use --cluster controlplane"},
+			want: "--cluster sim: this release does not have it yet: use --cluster controlplane or kind"},
 		{name: "canaries on an unknown cluster", args: []string{"canaries", "--cluster", "moon"},
-			want: `--cluster "moon": unknown kind of cluster: use --cluster controlplane`},
+			want: `--cluster "moon": unknown kind of cluster: use --cluster controlplane or kind`},
 		{name: "canary without kubeconfig", args: []string{"canary", "by-name"}, want: "--kubeconfig is missing: name a kubeconfig"},
 		{name: "canary with a kubeconfig that is none", args: []string{"canary", "by-name", "--kubeconfig", "/nowhere"},
 			want: "--kubeconfig /nowhere: no such file or directory: name a kubeconfig"},
@@ -144,6 +148,19 @@ func TestAnUnwritableOutIsAUsageError(t *testing.T) {
 	code, _, stderr := execute(t, "", "run", "node-shutdown", "--cleaner", "exec:/bin/sh", "--out", file)
 	if want := "danm-chaos: --out " + file + ": not a directory: name a directory that can be written\n"; code != exitUsage || stderr != want {
 		t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
+	}
+}
+
+func TestWithoutAContainerEngineNothingIsMade(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	out := filepath.Join(t.TempDir(), "out")
+	code, stdout, stderr := execute(t, "", "run", "node-shutdown", "--cluster", "kind", "--cleaner", "exec:/bin/sh", "--out", out)
+	want := "danm-chaos: --cluster kind: there is no docker command in PATH; install an engine (apt-get install docker.io)\n"
+	if code != exitUsage || stdout != "" || stderr != want {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Errorf("%s was made", out)
 	}
 }
 
@@ -252,7 +269,7 @@ func TestReplayTakesOverWhatTheCommandLineDoesNotSay(t *testing.T) {
 	f.cni = "danm-4.3"
 	s.apply(&f, c.Flags())
 	want := runFlags{cluster: "controlplane", cleaner: "canary:by-name", group: "danm.k8s.io", cni: "danm-4.3", seed: "7", lanes: 2, iterations: 3}
-	if diff := cmp.Diff(want, f, cmp.AllowUnexported(runFlags{})); diff != "" {
+	if diff := cmp.Diff(want, f, cmp.AllowUnexported(runFlags{}, kindFlags{})); diff != "" {
 		t.Errorf("flags (-want +got):\n%s", diff)
 	}
 	if s.scenario.Name != "node-shutdown" {

@@ -37,6 +37,7 @@ func newCatalogue() catalogue {
 		},
 		Clusters: []entry{
 			{defaultCluster, "real etcd and Kubernetes programs on loopback, hollow nodes"},
+			{kindCluster, "real nodes as containers: kubelet, containerd, CNI plugin"},
 		},
 		Cleaners: []entry{
 			{"fixed", "danm-cleaner of this project, as a process of its own"},

@@ -27,7 +27,7 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Run scenarios and judge the cleaner",
 		RunE: func(c *cobra.Command, names []string) error {
 			if f.cluster == simCluster && f.file == "" {
-				return a.runSim(c.Context(), f, names)
+				return a.search(c.Context(), f, names)
 			}
 			if sim, ok, err := readSimulation(f.file); err == nil && ok && len(names) == 0 {
 				given := ""
@@ -44,9 +44,22 @@ func (a *app) runCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVarP(&f.file, "file", "f", "", "scenario file, YAML or JSON; - reads the standard input")
+	c.Flags().IntVar(&f.systematic, "systematic", 0, "on the simulator: play all interleavings of the smallest world with at most so many preemptions; 2 takes minutes")
+	c.Flags().BoolVar(&f.sieve, "sieve", false, "on the simulator: play one fault after the other at every place where it can strike")
 	f.registerCleaner(c.Flags())
 	f.register(c.Flags())
 	return c
+}
+
+// search runs the simulator in the mode that is asked for.
+func (a *app) search(ctx context.Context, f runFlags, names []string) error {
+	switch {
+	case f.systematic > 0:
+		return a.enumerate(ctx, f)
+	case f.sieve:
+		return a.sieveAll(ctx, f, names)
+	}
+	return a.runSim(ctx, f, names)
 }
 
 // runAll runs one scenario after the other. Without --keep-going the first that
@@ -114,6 +127,10 @@ func (a *app) conclude(o outcome) error {
 // runOne runs a plan in a run directory of its own. It returns an error only
 // when there is no place to report to; all other trouble is in the result.
 func (a *app) runOne(ctx context.Context, signals *interrupts, p plan) (o outcome, err error) {
+	if err := p.checkMachine(ctx); err != nil {
+		return o, err
+	}
+	p = p.patient()
 	o.result = p.blankResult(time.Now())
 	if o.dir, err = newRunDir(p.out, o.result.Started, p.seed); err != nil {
 		return o, err
@@ -178,7 +195,7 @@ func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcom
 	defer func() {
 		cleanup, cancel := signals.cleanup(ctx)
 		defer cancel()
-		leftover = cluster.Close(cleanup)
+		leftover = p.end(cleanup, cluster, o.dir.id, a.stdout)
 	}()
 	progress := reports.NewProgress(a.stdout, display(a.stdout, p.duration))
 	defer progress.Close()

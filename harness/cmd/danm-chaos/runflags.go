@@ -31,12 +31,15 @@ const (
 
 // runFlags are the flags of a run as they were given.
 type runFlags struct {
+	kindFlags
 	cluster           string
 	file              string
 	iterations        int
 	duration          time.Duration
 	seed              string
 	seeds             string
+	systematic        int
+	sieve             bool
 	lanes             int
 	cleaner           string
 	group             string
@@ -64,6 +67,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.keepGoing, "keep-going", false, "go on after an Invalid iteration, and with the next scenario")
 	fs.DurationVar(&f.releaseQuarantine, "release-quarantine", defaultReleaseQuarantine, "the fixed cleaner's")
 	fs.DurationVar(&f.orphanQuarantine, "orphan-quarantine", defaultOrphanQuarantine, "the fixed cleaner's")
+	f.kindFlags.register(fs)
 }
 
 // registerCleaner adds the flags that say what is tested.
@@ -120,6 +124,9 @@ func (a *app) plans(f runFlags, names []string) ([]plan, error) {
 // check checks the flags, which do not depend on the scenario.
 func (f runFlags) check() (plan, error) {
 	if err := checkCluster(f.cluster); err != nil {
+		return plan{}, err
+	}
+	if err := f.kindFlags.check(f.cluster); err != nil {
 		return plan{}, err
 	}
 	p, err := f.checkScalars()
@@ -232,7 +239,7 @@ func (p plan) harnessMisses() string {
 	return changed([]setting{
 		{"--release-quarantine", p.releaseQuarantine.String(), defaultReleaseQuarantine.String()},
 		{"--orphan-quarantine", p.orphanQuarantine.String(), defaultOrphanQuarantine.String()},
-	})
+	}) + p.kindMisses()
 }
 
 // setting is a flag with its value and its default.
@@ -268,11 +275,11 @@ func clusterNames() []string { return []string{"controlplane", "sim", "kind", "e
 // checkCluster accepts what this release can start.
 func checkCluster(name string) error {
 	switch {
-	case name == defaultCluster:
+	case name == defaultCluster || name == kindCluster:
 		return nil
 	case slices.Contains(clusterNames(), name):
-		return usagef("--cluster %s: this release does not have it yet: use --cluster %s", name, defaultCluster)
+		return usagef("--cluster %s: this release does not have it yet: use --cluster %s or %s", name, defaultCluster, kindCluster)
 	default:
-		return usagef("--cluster %q: unknown kind of cluster: use --cluster %s", name, defaultCluster)
+		return usagef("--cluster %q: unknown kind of cluster: use --cluster %s or %s", name, defaultCluster, kindCluster)
 	}
 }

@@ -1,4 +1,4 @@
-package danmcni
+package danm
 
 import (
 	"encoding/json"
@@ -6,8 +6,6 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 )
 
 // AddressKind says how an interface asks for an address of one family.
@@ -34,7 +32,7 @@ func (r AddressRequest) WantsAddress() bool { return r.Kind == Dynamic || r.Kind
 
 // InterfaceRequest is one interface of a pod's annotation.
 type InterfaceRequest struct {
-	Network danm.NetworkRef
+	Network NetworkRef
 	IPv4    AddressRequest
 	IPv6    AddressRequest
 }
@@ -54,7 +52,7 @@ type annotated struct {
 // they become eth0, eth1 and so on. A pod without the group's annotation asks
 // for none; the other group's annotation is not looked at, as a DANM of this
 // group does not see it either. Errors name the pod and the interface.
-func Requests(g danm.Group, pod *corev1.Pod) ([]InterfaceRequest, error) {
+func Requests(g Group, pod *corev1.Pod) ([]InterfaceRequest, error) {
 	text, ok := pod.Annotations[g.InterfacesAnnotation()]
 	if !ok {
 		return nil, nil
@@ -68,7 +66,7 @@ func Requests(g danm.Group, pod *corev1.Pod) ([]InterfaceRequest, error) {
 
 // RequestsInEitherSpelling is Requests for nodes whose pods may carry the
 // annotation of either group, as during a migration. That of g wins.
-func RequestsInEitherSpelling(g danm.Group, pod *corev1.Pod) ([]InterfaceRequest, error) {
+func RequestsInEitherSpelling(g Group, pod *corev1.Pod) ([]InterfaceRequest, error) {
 	if _, ok := pod.Annotations[g.InterfacesAnnotation()]; ok {
 		return Requests(g, pod)
 	}
@@ -96,36 +94,36 @@ func (a annotated) request(namespace string) (InterfaceRequest, error) {
 	if err != nil {
 		return InterfaceRequest{}, err
 	}
-	ip, err := parseAddressRequest(a.IP, danm.IPv4)
+	ip, err := parseAddressRequest(a.IP, IPv4)
 	if err != nil {
 		return InterfaceRequest{}, fmt.Errorf("ip: %w", err)
 	}
-	ip6, err := parseAddressRequest(a.IP6, danm.IPv6)
+	ip6, err := parseAddressRequest(a.IP6, IPv6)
 	if err != nil {
 		return InterfaceRequest{}, fmt.Errorf("ip6: %w", err)
 	}
 	return InterfaceRequest{Network: network, IPv4: ip, IPv6: ip6}, nil
 }
 
-func (a annotated) network(namespace string) (danm.NetworkRef, error) {
-	var refs []danm.NetworkRef
+func (a annotated) network(namespace string) (NetworkRef, error) {
+	var refs []NetworkRef
 	for _, key := range []struct {
-		kind danm.NetworkKind
+		kind NetworkKind
 		name *string
 	}{
-		{danm.DanmNet, a.Network}, {danm.TenantNetwork, a.TenantNetwork}, {danm.ClusterNetwork, a.ClusterNetwork},
+		{DanmNet, a.Network}, {TenantNetwork, a.TenantNetwork}, {ClusterNetwork, a.ClusterNetwork},
 	} {
 		if key.name == nil || *key.name == "" {
 			continue
 		}
-		ref := danm.NetworkRef{Kind: key.kind, Name: *key.name}
+		ref := NetworkRef{Kind: key.kind, Name: *key.name}
 		if key.kind.IsNamespaced() {
 			ref.Namespace = namespace
 		}
 		refs = append(refs, ref)
 	}
 	if len(refs) != 1 {
-		return danm.NetworkRef{}, fmt.Errorf("%d networks named: exactly one of network, tenantNetwork and clusterNetwork is needed", len(refs))
+		return NetworkRef{}, fmt.Errorf("%d networks named: exactly one of network, tenantNetwork and clusterNetwork is needed", len(refs))
 	}
 	return refs[0], nil
 }
@@ -133,7 +131,7 @@ func (a annotated) network(namespace string) (danm.NetworkRef, error) {
 // parseAddressRequest reads "", "none", "dynamic", or an address that may
 // carry a prefix length. DANM takes the length from the network, so that of
 // the annotation is checked and dropped.
-func parseAddressRequest(s string, family danm.Family) (AddressRequest, error) {
+func parseAddressRequest(s string, family Family) (AddressRequest, error) {
 	switch s {
 	case "":
 		return AddressRequest{Kind: NoAddress}, nil
@@ -150,7 +148,7 @@ func parseAddressRequest(s string, family danm.Family) (AddressRequest, error) {
 		}
 		addr = prefix.Addr()
 	}
-	if addr.Zone() != "" || addr.Is4In6() || danm.FamilyOf(addr) != family {
+	if addr.Zone() != "" || addr.Is4In6() || FamilyOf(addr) != family {
 		return AddressRequest{}, fmt.Errorf("%q is not an IPv%d address", s, family)
 	}
 	return AddressRequest{Kind: Static, Addr: addr}, nil

@@ -1,4 +1,4 @@
-package danmcni
+package danm
 
 import (
 	"net/netip"
@@ -6,12 +6,18 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+func podOf(annotations map[string]string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-0", Annotations: annotations}}
+}
+
+var compareIP = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
 func TestRequestsReadsWhatDanmReads(t *testing.T) {
-	dnet := danm.NetworkRef{Kind: danm.DanmNet, Namespace: "ns", Name: "n"}
+	dnet := NetworkRef{Kind: DanmNet, Namespace: "ns", Name: "n"}
 	dynamic := AddressRequest{Kind: Dynamic}
 	static := func(s string) AddressRequest { return AddressRequest{Kind: Static, Addr: netip.MustParseAddr(s)} }
 	for _, tc := range []struct {
@@ -33,8 +39,8 @@ func TestRequestsReadsWhatDanmReads(t *testing.T) {
 			"one network of each kind, in order",
 			`[{"clusterNetwork":"c","ip":"dynamic"},{"tenantNetwork":"t","ip6":"dynamic"},{"network":"n","ip":"dynamic"}]`,
 			[]InterfaceRequest{
-				{Network: danm.NetworkRef{Kind: danm.ClusterNetwork, Name: "c"}, IPv4: dynamic},
-				{Network: danm.NetworkRef{Kind: danm.TenantNetwork, Namespace: "ns", Name: "t"}, IPv6: dynamic},
+				{Network: NetworkRef{Kind: ClusterNetwork, Name: "c"}, IPv4: dynamic},
+				{Network: NetworkRef{Kind: TenantNetwork, Namespace: "ns", Name: "t"}, IPv6: dynamic},
 				{Network: dnet, IPv4: dynamic},
 			},
 		},
@@ -43,7 +49,7 @@ func TestRequestsReadsWhatDanmReads(t *testing.T) {
 			[]InterfaceRequest{{Network: dnet, IPv4: dynamic}},
 		},
 	} {
-		for _, g := range danm.Groups() {
+		for _, g := range Groups() {
 			t.Run(tc.name+" in "+string(g), func(t *testing.T) {
 				got, err := Requests(g, podOf(map[string]string{g.InterfacesAnnotation(): tc.annotation}))
 				if err != nil {
@@ -58,7 +64,7 @@ func TestRequestsReadsWhatDanmReads(t *testing.T) {
 }
 
 func TestRequestsIgnoresTheOtherGroup(t *testing.T) {
-	for _, g := range danm.Groups() {
+	for _, g := range Groups() {
 		pod := podOf(map[string]string{g.Other().InterfacesAnnotation(): `[{"network":"n","ip":"dynamic"}]`})
 		if got, err := Requests(g, pod); err != nil || len(got) != 0 {
 			t.Errorf("%s: %v, error %v", g, got, err)
@@ -79,7 +85,7 @@ func TestRequestsInEitherSpellingPrefersItsOwnGroup(t *testing.T) {
 		{"neither", nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			requests, err := RequestsInEitherSpelling(danm.GroupDanmIO, podOf(tc.annotations))
+			requests, err := RequestsInEitherSpelling(GroupDanmIO, podOf(tc.annotations))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -105,7 +111,7 @@ func TestRequestsNamesPodAnnotationAndInterfaceInErrors(t *testing.T) {
 		{"an address with a zone", `[{"network":"n","ip6":"fe80::1%eth0"}]`, "is not an IPv6 address"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := Requests(danm.GroupDanmIO, podOf(map[string]string{"danm.io/interfaces": tc.annotation}))
+			_, err := Requests(GroupDanmIO, podOf(map[string]string{"danm.io/interfaces": tc.annotation}))
 			if err == nil {
 				t.Fatal("accepted")
 			}
@@ -119,7 +125,7 @@ func TestRequestsNamesPodAnnotationAndInterfaceInErrors(t *testing.T) {
 }
 
 func FuzzAnnotation(f *testing.F) {
-	f.Add(dynamicDual)
+	f.Add(`[{"network":"net","ip":"dynamic","ip6":"dynamic"}]`)
 	f.Add(`[{"tenantNetwork":"t","ip":"10.0.0.1/24","ip6":"none"}]`)
 	f.Add(`[null]`)
 	f.Fuzz(func(t *testing.T, text string) {

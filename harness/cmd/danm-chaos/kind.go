@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/danm-chaos/danm-chaos/clusters"
+	"github.com/danm-chaos/danm-chaos/clusters/kind"
+	"github.com/danm-chaos/danm-chaos/harness/history"
+)
+
+const kindCluster = "kind"
+
+// defaultDetectionBudget is how long a dead node's pods may take to become
+// Terminating where Kubernetes' own settings decide that it is dead.
+const defaultDetectionBudget = 3 * time.Minute
+
+// kindFlags are the flags that only a kind cluster takes.
+type kindFlags struct {
+	workers          int
+	nodeImage        string
+	defaultDetection bool
+	keep             bool
+}
+
+func (f *kindFlags) register(fs *pflag.FlagSet) {
+	fs.IntVar(&f.workers, "nodes", kind.WorkersDefault, "kind: how many workers; each lane takes as many as the scenario says")
+	fs.StringVar(&f.nodeImage, "node-image", "", "kind: node image; empty takes one that is there, pulls the public one, or builds one")
+	fs.BoolVar(&f.defaultDetection, "default-detection", false, "kind: leave it to Kubernetes' own settings when a node counts as dead")
+	fs.BoolVar(&f.keep, "keep", false, "kind: leave the cluster when the run is over; danm-chaos clean removes it")
+}
+
+// check refuses what would be ignored.
+func (f kindFlags) check(cluster string) error {
+	if f.workers < 1 {
+		return usagef("--nodes %d: give at least 1, and 2 if nodes are shut down", f.workers)
+	}
+	if cluster != kindCluster && f != (kindFlags{workers: kind.WorkersDefault}) {
+		return usagef("--nodes, --node-image, --default-detection and --keep are for --cluster %s", kindCluster)
+	}
+	return nil
+}
+
+// kindMisses are the flags of a kind cluster that the harness does not know of.
+// Whether it was kept changes nothing of what happened.
+func (p plan) kindMisses() string {
+	if p.cluster != kindCluster {
+		return ""
+	}
+	return changed([]setting{
+		{"--nodes", fmt.Sprint(p.workers), fmt.Sprint(kind.WorkersDefault)},
+		{"--node-image", p.nodeImage, ""},
+		{"--default-detection", fmt.Sprint(p.defaultDetection), "false"},
+	})
+}
+
+// checkMachine finds out before anything is made whether the machine can run
+// the cluster at all.
+func (p plan) checkMachine(ctx context.Context) error {
+	if p.cluster != kindCluster {
+		return nil
+	}
+	err := kind.CheckHost(ctx, p.nodeImage)
+	if unfit := (*kind.UnfitHostError)(nil); errors.As(err, &unfit) {
+		return usagef("--cluster %s: %w", kindCluster, unfit)
+	}
+	return err
+}
+
+// patient gives the scenario the time that slow detection takes.
+func (p plan) patient() plan {
+	if p.defaultDetection {
+		terminating := &p.scenario.Budgets.Terminating
+		terminating.Duration = max(terminating.Duration, defaultDetectionBudget)
+	}
+	return p
+}
+
+func startKind(ctx context.Context, p plan, d runDir, records history.Recorder, out io.Writer) (clusters.Cluster, error) {
+	c, err := kind.Start(ctx, kind.Options{
+		RunID: d.id, Group: p.group, Workers: p.workers, Image: p.nodeImage, CNI: p.variant,
+		DefaultDetection: p.defaultDetection, Recorder: records, Progress: out, KeepLogs: d.join(logsDir),
+	})
+	if err != nil {
+		return nil, err // not c, which would be a non-nil interface around nil
+	}
+	return c, nil
+}
+
+// end closes the cluster, or leaves it if it is to be kept.
+func (p plan) end(ctx context.Context, cluster clusters.Cluster, id string, out io.Writer) error {
+	k, isKind := cluster.(*kind.Cluster)
+	if !isKind || !p.keep {
+		return cluster.Close(ctx)
+	}
+	fmt.Fprintf(out, "\nthe cluster is kept: export KUBECONFIG=%s\nto remove it: %s\n", k.Kubeconfig(), commandLine(programName(), "clean", id))
+	return k.Leave(ctx)
+}
