@@ -29,6 +29,10 @@ func (a *app) canariesCommand() *cobra.Command {
 		Short: "Run every canary; each must be found",
 		Args:  takes(0, 0, ""),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if f.cluster == simCluster {
+				f.cleaner = defaultCleaner
+				return a.huntCanaries(c.Context(), f)
+			}
 			if f.iterations == 0 {
 				f.iterations = canaryIterations
 			}

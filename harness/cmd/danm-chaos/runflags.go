@@ -40,6 +40,7 @@ type runFlags struct {
 	seed              string
 	seeds             string
 	systematic        int
+	pods              int
 	sieve             bool
 	lanes             int
 	cleaner           string

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/danm-chaos/danm-chaos/cleaner"
+	"github.com/danm-chaos/danm-chaos/harness/canary"
+)
+
+// spoil returns the configuration of the cleaner that ships as a canary has it.
+func spoil(c cleaner.Config, change canary.Change) cleaner.Config {
+	replace := func(field *time.Duration, by time.Duration) {
+		if by != 0 {
+			*field = by
+		}
+	}
+	replace(&c.ReleaseQuarantine, change.ReleaseQuarantine)
+	replace(&c.OrphanQuarantine, change.OrphanQuarantine)
+	replace(&c.CompletedAllowance, change.CompletedAllowance)
+	if change.Wrap != nil {
+		c.REST = rest.CopyConfig(c.REST)
+		c.REST.Wrap(change.Wrap)
+	}
+	return c
+}
