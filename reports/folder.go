@@ -32,11 +32,10 @@ type Run struct {
 func Open(dir string) (Run, error) {
 	var r Run
 	result, resultErr := Read(dir)
-	r.readHistory(dir)
 	if resultErr == nil {
-		r.Result = mergeMeasured(result, r.Measured)
-		return r, nil
+		return Load(dir, result), nil
 	}
+	r.readHistory(dir)
 	if len(r.Records) == 0 && (r.builder == nil || errors.Is(resultErr, fs.ErrNotExist)) {
 		return r, resultErr
 	}
@@ -60,18 +59,18 @@ func Follow(result harness.Result, b *timeline.Builder) Run {
 	return r
 }
 
-// mergeMeasured prefers what the history says now. A run of an older schema
-// gets what it did not have.
-func mergeMeasured(r harness.Result, m *harness.Measured) harness.Result {
-	if m != nil {
-		r.Measured = m
-	}
-	return r
+// IsSweep tells whether the result sums up many short simulations. Such a run
+// has no history of its own, and only its failures can be played again.
+func (r Run) IsSweep() bool {
+	return r.Cluster == "sim" && r.Planned == 0 && len(r.Iterations) == 0 && len(r.Records) == 0
 }
 
 // readHistory reads the history beside the result.
 func (r *Run) readHistory(dir string) {
 	records, err := history.Read(filepath.Join(dir, HistoryFile))
+	if errors.Is(err, fs.ErrNotExist) && r.IsSweep() {
+		return
+	}
 	if err != nil {
 		r.Problems = append(r.Problems, err.Error())
 	}

@@ -143,7 +143,7 @@ func newRunView(r Run) runView {
 		v.addCharts(t)
 	}
 	v.Releases = len(t.Releases)
-	v.Exercised, v.NotExercised = exercised(r.Result, t)
+	v.Exercised, v.NotExercised = exercised(r, t)
 	return v
 }
 
@@ -154,6 +154,8 @@ func sentence(r Run) string {
 		return fmt.Sprintf("%d of %d iterations are through.", len(r.Iterations), r.Planned)
 	case r.Interrupted && r.Verdict != check.Invalid:
 		return "The run was interrupted, so nothing can be said about the cleaner."
+	case r.Verdict == check.Valid && r.IsSweep():
+		return "No invariant was violated in any schedule that the simulator played."
 	case r.Verdict == check.Valid:
 		return fmt.Sprintf("Every planned fault fired, and no invariant was violated in %d iterations.", len(r.Iterations))
 	case r.Verdict == check.Invalid:
@@ -195,14 +197,17 @@ func (v *runView) addViolations() {
 
 // exercised says what the run did and what it did not, because a run is
 // evidence only for what it tried.
-func exercised(r harness.Result, t *timeline.Timeline) (did, didNot []string) {
-	for _, f := range faultViews(r) {
+func exercised(r Run, t *timeline.Timeline) (did, didNot []string) {
+	for _, f := range faultViews(r.Result) {
 		if f.Fired > 0 {
 			did = append(did, fmt.Sprintf("fault %s, %s", f.Name, countOf(f.Fired, "time")))
 		}
 		if f.Fired < f.Planned {
 			didNot = append(didNot, fmt.Sprintf("fault %s fired %d of %d times", f.Name, f.Fired, f.Planned))
 		}
+	}
+	if r.IsSweep() { // it keeps no count of anything else
+		return did, didNot
 	}
 	seen := map[string]int{}
 	for _, it := range r.Iterations {
@@ -216,7 +221,7 @@ func exercised(r harness.Result, t *timeline.Timeline) (did, didNot []string) {
 	} else {
 		didNot = append(didNot, "the cleaner released no address")
 	}
-	for _, i := range invariantViews(r) {
+	for _, i := range invariantViews(r.Result) {
 		if i.Evaluated == 0 {
 			didNot = append(didNot, fmt.Sprintf("invariant %s was never evaluated", i.Name))
 		}
@@ -226,7 +231,7 @@ func exercised(r harness.Result, t *timeline.Timeline) (did, didNot []string) {
 			didNot = append(didNot, "network "+shape)
 		}
 	}
-	for _, s := range skippedOf(r) {
+	for _, s := range skippedOf(r.Result) {
 		didNot = append(didNot, "skipped, "+s)
 	}
 	for _, g := range t.Gaps {

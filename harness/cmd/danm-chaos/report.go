@@ -64,7 +64,9 @@ func (a *app) report(dir string, formats []reports.Format, o check.Options) erro
 	if err != nil {
 		return usagef("report: %s: %w: name a run directory", dir, pathReason(err))
 	}
-	run.Result = rejudged(run.Result, check.Check(run.Records, o))
+	if !run.IsSweep() {
+		run.Result = rejudged(run.Result, check.Check(run.Records, o))
+	}
 	// A report of an earlier time may have stored the same problems.
 	isProblem := func(reason string) bool { return slices.Contains(run.Problems, reason) }
 	run.Unknowns = append(slices.Clone(run.Problems), slices.DeleteFunc(run.Unknowns, isProblem)...)

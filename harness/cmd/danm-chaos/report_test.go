@@ -58,6 +58,19 @@ func TestAReportOfABrokenDirectoryIsExit2(t *testing.T) {
 	}
 }
 
+func TestAReportOfASweepKeepsItsVerdict(t *testing.T) {
+	sweep := finished("a")
+	sweep.Cluster, sweep.Planned, sweep.Iterations = simCluster, 0, nil
+	dir := storedRun(t, sweep)
+	if err := os.Remove(filepath.Join(dir, historyFile)); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := execute(t, "", "report", dir)
+	if code != exitValid || stderr != "" || !strings.Contains(stdout, "verdict: Valid") {
+		t.Errorf("exit code %d\nstderr: %s\nstdout: %s", code, stderr, stdout)
+	}
+}
+
 // folderOf stores runs as a run would, below one folder.
 func folderOf(t *testing.T, results ...harness.Result) string {
 	t.Helper()
