@@ -12,6 +12,7 @@ import (
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 	"github.com/danm-chaos/danm-chaos/clusters/kind"
+	"github.com/danm-chaos/danm-chaos/harness"
 	"github.com/danm-chaos/danm-chaos/harness/history"
 )
 
@@ -43,6 +44,14 @@ func (f kindFlags) check(cluster string) error {
 	}
 	if cluster != kindCluster && f != (kindFlags{workers: kind.WorkersDefault}) {
 		return usagef("--nodes, --node-image, --default-detection and --keep are for --cluster %s", kindCluster)
+	}
+	return nil
+}
+
+// checkNodes refuses a scenario whose faults the cluster's nodes cannot have.
+func checkNodes(s harness.Scenario, cluster string) error {
+	if s.NeedsRealNodes() && cluster != kindCluster {
+		return usagef("scenario %s: its nodes hang, are cut off or lose their kubelet, which only real ones do: use --cluster %s", s.Name, kindCluster)
 	}
 	return nil
 }

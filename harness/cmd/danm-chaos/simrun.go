@@ -85,12 +85,18 @@ func (a *app) sweepOf(f runFlags, names []string) (search.Sweep, error) {
 	if f.duration > 0 && f.seeds == "" {
 		s.Last = ^uint64(0) >> 1
 	}
-	if len(names) == 0 {
+	isEvery := len(names) == 0
+	if isEvery {
 		names = scenarios.Names()
 	}
 	for _, name := range names {
 		scenario, err := namedScenario(name)
 		if err != nil {
+			return s, err
+		}
+		if err := checkNodes(scenario, simCluster); err != nil && isEvery {
+			continue
+		} else if err != nil {
 			return s, err
 		}
 		s.Shapes = append(s.Shapes, scenario.Shape(p.group, string(p.variant)))
