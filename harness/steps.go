@@ -16,7 +16,7 @@ import (
 )
 
 // nodeTimeout bounds how long a cluster may take to switch a node on or off.
-const nodeTimeout = 30 * time.Second
+const nodeTimeout = time.Minute
 
 // pass is one iteration while its steps are played.
 type pass struct {
