@@ -14,6 +14,7 @@ import (
 	"github.com/danm-chaos/danm-chaos/clusters/kind"
 	"github.com/danm-chaos/danm-chaos/harness"
 	"github.com/danm-chaos/danm-chaos/harness/history"
+	"github.com/danm-chaos/danm-chaos/scenarios"
 )
 
 const kindCluster = "kind"
@@ -54,6 +55,29 @@ func checkNodes(s harness.Scenario, cluster string) error {
 		return usagef("scenario %s: its nodes hang, are cut off or lose their kubelet, which only real ones do: use --cluster %s", s.Name, kindCluster)
 	}
 	return nil
+}
+
+// simulated returns the scenarios that the simulator is to run: those named, or
+// all that do not need real nodes.
+func simulated(names []string) ([]string, error) {
+	for _, name := range names {
+		s, err := namedScenario(name)
+		if err == nil {
+			err = checkNodes(s, simCluster)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(names) > 0 {
+		return names, nil
+	}
+	for _, s := range scenarios.All() {
+		if !s.NeedsRealNodes() {
+			names = append(names, s.Name)
+		}
+	}
+	return names, nil
 }
 
 // deploysCleaner tells whether the cleaner runs in pods. Canaries and programs
