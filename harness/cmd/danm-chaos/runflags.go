@@ -109,14 +109,19 @@ func (a *app) plans(f runFlags, names []string) ([]plan, error) {
 	}
 	if f.file != "" {
 		base.named = commandLine("-f", f.file)
-		base.scenario, err = readScenario(f.file, a.stdin)
-		return []plan{base}, err
+		if base.scenario, err = readScenario(f.file, a.stdin); err != nil {
+			return nil, err
+		}
+		return []plan{base}, checkNodes(base.scenario, f.cluster)
 	}
 	var all []plan
 	for _, name := range names {
 		p := base
 		p.named = name
 		if p.scenario, err = namedScenario(name); err != nil {
+			return nil, err
+		}
+		if err := checkNodes(p.scenario, f.cluster); err != nil {
 			return nil, err
 		}
 		all = append(all, p)
