@@ -202,7 +202,7 @@ func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcom
 	if err != nil {
 		return result, nil, err
 	}
-	defer func() { err = errors.Join(err, watching.close(ctx)) }()
+	defer a.endLookingOn(ctx, watching)
 	cluster, err := startCluster(ctx, p, o.dir, records, a.stdout)
 	if err != nil {
 		return result, nil, err
