@@ -331,6 +331,8 @@ func (w *world) collect(until time.Time) []option {
 	w.replicas(offer)
 	if w.phase == acting {
 		w.userSteps(offer)
+	} else {
+		w.lastForceDeletes(offer)
 	}
 	if len(w.scratch) > 0 && w.phase == acting {
 		for i, d := range timeSteps {

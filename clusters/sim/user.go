@@ -52,6 +52,16 @@ func (w *world) userSteps(offer func(actor, key string, do func())) {
 	}
 }
 
+// lastForceDeletes offers to force delete what hangs on dead nodes when the steps are
+// over. Nobody else would, and a pod that hangs says nothing about a cleaner.
+func (w *world) lastForceDeletes(offer func(actor, key string, do func())) {
+	for _, pod := range w.sortedPods() {
+		if n := w.nodeOf(pod); pod.DeletionTimestamp != nil && n != nil && !n.hasPower {
+			offer("user", "force-delete "+pod.Name, func() { w.deletePod(clusters.UserHarness, pod, new(int64)) })
+		}
+	}
+}
+
 // isWait tells whether a step only waits.
 func isWait(verb schedule.Verb) bool {
 	switch verb {

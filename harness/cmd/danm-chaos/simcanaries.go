@@ -7,8 +7,10 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/harness/canary"
 	"github.com/danm-chaos/danm-chaos/harness/check"
+	"github.com/danm-chaos/danm-chaos/harness/schedule"
 	"github.com/danm-chaos/danm-chaos/harness/search"
 )
 
@@ -55,8 +57,12 @@ func (a *app) huntCanaries(ctx context.Context, f runFlags) error {
 func hunt(ctx context.Context, session *search.Session, s search.Sweep, name string) (hunted, error) {
 	began := time.Now()
 	jobs := make([]search.Job, 0, canarySeedsMax)
+	shapes, err := shapesFor(s, name)
+	if err != nil {
+		return hunted{}, err
+	}
 	for i := range uint64(canarySeedsMax) {
-		shape := s.Shapes[i%uint64(len(s.Shapes))]
+		shape := shapes[i%uint64(len(shapes))]
 		shape.Seed = s.First + i
 		jobs = append(jobs, search.Job{Number: int(i), Cleaner: "canary:" + name, Shape: &shape, Seeds: 1})
 	}
@@ -72,6 +78,22 @@ func hunt(ctx context.Context, session *search.Session, s search.Sweep, name str
 	}
 	return row, err
 }
+
+// shapesFor returns what a canary is hunted in: the scenario that shows it best,
+// as it is and with few pods, where more seeds fit into a second.
+func shapesFor(s search.Sweep, name string) ([]schedule.Shape, error) {
+	scenario, err := namedScenario(canary.Scenario(name))
+	if err != nil {
+		return nil, err
+	}
+	whole := scenario.Shape(danm.Group(s.Shapes[0].Group), s.Shapes[0].CNI)
+	few := whole
+	few.Pods, few.Nodes = huntedPods, huntedPods
+	return []schedule.Shape{few, few, few, whole}, nil
+}
+
+// huntedPods is how many pods, on as many nodes, a small hunt has.
+const huntedPods = 2
 
 func (a *app) printHunted(r hunted) {
 	remark := "found"
