@@ -119,11 +119,19 @@ func (c Config) check() error {
 	if _, ok := c.Cluster.(clusters.NodeAdder); !ok {
 		return fmt.Errorf("cluster %s cannot add nodes, and every lane needs nodes of its own", c.Cluster.Name())
 	}
-	if lister, ok := c.Cluster.(clusters.WorkerLister); ok && len(lister.Workers()) < c.Lanes*c.Scenario.NodesPerLane {
-		return fmt.Errorf("cluster %s has %d workers: %d lanes of %d need more", c.Cluster.Name(), len(lister.Workers()), c.Lanes, c.Scenario.NodesPerLane)
-	}
 	if _, ok := c.Cluster.(clusters.CleanerRunner); !ok {
 		return fmt.Errorf("cluster %s cannot run a cleaner", c.Cluster.Name())
+	}
+	return c.checkWorkers()
+}
+
+func (c Config) checkWorkers() error {
+	lister, ok := c.Cluster.(clusters.WorkerLister)
+	if !ok {
+		return nil
+	}
+	if has := len(lister.Workers()); has < c.Lanes*c.Scenario.NodesPerLane {
+		return fmt.Errorf("cluster %s has %d workers: %d lanes of %d need more", c.Cluster.Name(), has, c.Lanes, c.Scenario.NodesPerLane)
 	}
 	return nil
 }

@@ -128,6 +128,7 @@ func (s *settlement) judgeAll() {
 	s.judgePods()
 	s.judgeEndpoints()
 	s.judgeBits()
+	s.judgeRuntime()
 	s.judgeUnsettled()
 }
 

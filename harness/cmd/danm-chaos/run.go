@@ -128,7 +128,7 @@ func (a *app) conclude(o outcome) error {
 // runOne runs a plan in a run directory of its own. It returns an error only
 // when there is no place to report to; all other trouble is in the result.
 func (a *app) runOne(ctx context.Context, signals *interrupts, p plan) (o outcome, err error) {
-	if err := p.checkMachine(ctx); err != nil {
+	if err := p.prepareMachine(ctx, a.stdout); err != nil {
 		return o, err
 	}
 	p = p.patient()
@@ -145,7 +145,16 @@ func (a *app) runOne(ctx context.Context, signals *interrupts, p plan) (o outcom
 	result, leftover, runErr := a.execute(ctx, signals, p, o, logs)
 	o.leftover = leftover
 	o.result = p.complete(ctx, o.result, result, runErr)
-	return o, errors.Join(reports.Write(o.dir.path, o.result), logs.close())
+	o.result, err = a.render(p, o)
+	a.pushMetrics(ctx, p.reportFlags, o.result)
+	return o, errors.Join(err, logs.close())
+}
+
+// render writes the run directory's reports. The result comes back with what
+// the history tells besides.
+func (a *app) render(p plan, o outcome) (harness.Result, error) {
+	run := reports.Load(o.dir.path, o.result)
+	return run.Result, run.Write(o.dir.path, p.formats())
 }
 
 // blankResult is what is known before the run.
@@ -189,6 +198,11 @@ func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcom
 		return result, nil, err
 	}
 	defer func() { err = errors.Join(err, records.Close()) }()
+	watching, err := a.lookOn(p, o, records)
+	if err != nil {
+		return result, nil, err
+	}
+	defer func() { err = errors.Join(err, watching.close(ctx)) }()
 	cluster, err := startCluster(ctx, p, o.dir, records, a.stdout)
 	if err != nil {
 		return result, nil, err
@@ -198,15 +212,15 @@ func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcom
 		defer cancel()
 		leftover = p.end(cleanup, cluster, o.dir.id, a.stdout)
 	}()
-	progress := reports.NewProgress(a.stdout, display(a.stdout, p.duration))
-	defer progress.Close()
+	watching.display(a.stdout, p.duration)
+	defer watching.progress.Close()
 	result, err = harness.Run(ctx, harness.Config{
 		Scenario: p.scenario, ScenarioArgs: p.named, Cluster: cluster, Group: p.group, Seed: p.seed,
 		Iterations: p.iterations, Lanes: p.lanes, For: p.duration,
 		RunID: o.dir.id, Out: o.dir.path, History: records, HistoryPath: o.dir.join(historyFile),
-		Cleaner: clusters.CleanerSpec{Argv: p.argv, Logs: logs.cleaner}, CleanerName: p.cleaner, DryRun: p.dryRun,
+		Cleaner: clusters.CleanerSpec{Argv: p.argv, IsDeployed: p.deploysCleaner(), Logs: logs.cleaner}, CleanerName: p.cleaner, DryRun: p.dryRun,
 		BlameAny: p.blame == blameAny, KeepGoing: p.keepGoing,
-		CNI: string(p.variant), Commit: o.result.Commit, Versions: o.result.Versions, Observer: progress,
+		CNI: string(p.variant), Commit: o.result.Commit, Versions: o.result.Versions, Observer: watching,
 	})
 	return result, nil, err
 }
@@ -258,12 +272,12 @@ func display(out io.Writer, budget time.Duration) reports.Display {
 	}
 	d.Terminal = true
 	d.Color = os.Getenv("NO_COLOR") == ""
-	d.Width = func() int {
-		width, _, err := term.GetSize(int(file.Fd()))
-		if err != nil || width <= 0 {
-			return 80
+	d.Size = func() (int, int) {
+		columns, rows, err := term.GetSize(int(file.Fd()))
+		if err != nil || columns <= 0 || rows <= 0 {
+			return 80, 24
 		}
-		return width
+		return columns, rows
 	}
 	return d
 }

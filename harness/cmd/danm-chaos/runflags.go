@@ -32,6 +32,7 @@ const (
 // runFlags are the flags of a run as they were given.
 type runFlags struct {
 	kindFlags
+	reportFlags
 	cluster           string
 	file              string
 	iterations        int
@@ -69,6 +70,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.releaseQuarantine, "release-quarantine", defaultReleaseQuarantine, "the fixed cleaner's")
 	fs.DurationVar(&f.orphanQuarantine, "orphan-quarantine", defaultOrphanQuarantine, "the fixed cleaner's")
 	f.kindFlags.register(fs)
+	f.reportFlags.register(fs)
 }
 
 // registerPods adds the flag that makes simulations small.
@@ -139,7 +141,7 @@ func (f runFlags) check() (plan, error) {
 	if err != nil {
 		return p, err
 	}
-	p.argv, err = cleanerArgv(f.cleaner, cleanerFlags{group: p.group, dryRun: f.dryRun,
+	p.argv, err = cleanerArgv(f.cleaner, cleanerFlags{group: p.group, dryRun: f.dryRun, isDeployed: p.deploysCleaner(),
 		releaseQuarantine: f.releaseQuarantine, orphanQuarantine: f.orphanQuarantine})
 	return p, err
 }
@@ -148,6 +150,9 @@ func (f runFlags) check() (plan, error) {
 func (f runFlags) checkScalars() (plan, error) {
 	p := plan{runFlags: f}
 	var err error
+	if err = f.reportFlags.check(); err != nil {
+		return p, err
+	}
 	if p.seed, err = parseSeed(f.seed); err != nil {
 		return p, err
 	}
