@@ -90,7 +90,7 @@ func TestAWrongCommandLineIsOneLineAndExit64(t *testing.T) {
 		{name: "unknown kind of cleaner", args: []string{"run", "node-shutdown", "--cleaner", "/bin/sh"},
 			want: `--cleaner "/bin/sh": unknown kind of cleaner: use fixed, canary:NAME or 'exec:/path/to/program -flag {{kubeconfig}}'`},
 		{name: "unknown canary", args: []string{"run", "node-shutdown", "--cleaner", "canary:parrot"},
-			want: `--cleaner canary:parrot: unknown canary "parrot": use by-name or no-quarantine`},
+			want: `--cleaner canary:parrot: unknown canary "parrot": use one that danm-chaos list names`},
 		{name: "program missing", args: []string{"run", "node-shutdown", "--cleaner", "exec:/nowhere/cleaner {{kubeconfig}}"},
 			want: "--cleaner 'exec:/nowhere/cleaner {{kubeconfig}}': /nowhere/cleaner: no such file or directory: give the path of an executable file"},
 		{name: "program not executable", args: []string{"run", "node-shutdown", "--cleaner", "exec:" + noProgram},

@@ -73,6 +73,11 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	f.reportFlags.register(fs)
 }
 
+// registerPods adds the flag that makes simulations small.
+func (f *runFlags) registerPods(fs *pflag.FlagSet) {
+	fs.IntVar(&f.pods, "pods", 0, "on the simulator: pods, on as many nodes but at least 2, instead of the scenario's; few make a fast run")
+}
+
 // registerCleaner adds the flags that say what is tested.
 func (f *runFlags) registerCleaner(fs *pflag.FlagSet) {
 	fs.StringVar(&f.cleaner, "cleaner", defaultCleaner, "cleaner under test: fixed, canary:NAME, or 'exec:/path/to/program -flag "+kubeconfigPlace+"'")
