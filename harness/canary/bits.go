@@ -57,6 +57,8 @@ func union(a, b ipam.Bitmap) ipam.Bitmap {
 	return out
 }
 
+func intersection(a, b ipam.Bitmap) ipam.Bitmap { return without(a, without(a, b)) }
+
 func isEmpty(b ipam.Bitmap) bool { return len(bytes.Trim(b, "\x00")) == 0 }
 
 // patchOf reads the body of a patch of a network.
@@ -242,6 +244,18 @@ func (m *networkMasks) add(key string, bits ipam.Bitmap) ipam.Bitmap {
 	return m.masks[key]
 }
 
+func (m *networkMasks) get(key string) ipam.Bitmap {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.masks[key]
+}
+
+func (m *networkMasks) put(key string, bits ipam.Bitmap) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.masks[key] = bits
+}
+
 // remembering clears with every release whatever it released before.
 func remembering(danm.Group) defect {
 	released := newNetworkMasks()
@@ -259,25 +273,64 @@ func remembering(danm.Group) defect {
 	}
 }
 
-// withoutLineage takes a bit that is set for one that was set all the time: what
-// it hears of networks never shows that a bit was cleared in between.
+// withoutLineage takes a bit that is set for one that was set all the time: a
+// bit that somebody else cleared looks set, until the cleaner clears it itself.
 func withoutLineage(danm.Group) defect {
-	seen := newNetworkMasks()
-	blur := func(network object) bool {
-		options := within(network, "spec", "Options")
-		for _, field := range allocFields {
-			if bits, err := ipam.Decode(text(options, field)); err == nil && options[field] != nil {
-				options[field] = seen.add(keyOf(network)+" "+field, bits).Encode()
+	l := &lineageless{seen: newNetworkMasks(), real: newNetworkMasks()}
+	return func(e exchange) (*http.Response, error) {
+		switch {
+		case !e.isNetwork():
+			return e.pass()
+		case e.request.Method == http.MethodGet:
+			return e.throughEvents(onObjects(l.blur), l.blur)
+		case e.isNetworkPatch():
+			return l.patch(e)
+		}
+		return e.pass()
+	}
+}
+
+// lineageless keeps what the networks look like to the cleaner, and what they
+// really are.
+type lineageless struct{ seen, real *networkMasks }
+
+func (l *lineageless) blur(network object) bool {
+	options := within(network, "spec", "Options")
+	for _, field := range allocFields {
+		if bits, err := ipam.Decode(text(options, field)); err == nil && options[field] != nil {
+			l.real.put(keyOf(network)+" "+field, bits)
+			options[field] = l.seen.add(keyOf(network)+" "+field, bits).Encode()
+		}
+	}
+	return true
+}
+
+// patch does to the real bits what the cleaner does to those that it sees.
+func (l *lineageless) patch(e exchange) (*http.Response, error) {
+	operations, changes := e.patchOf()
+	for _, c := range changes {
+		key := e.namespace + "/" + e.name + " " + c.field
+		real := l.real.get(key)
+		// A bit that is clear already goes on looking set: no event would show
+		// otherwise.
+		l.seen.put(key, without(l.seen.get(key), intersection(real, c.cleared())))
+		for i, o := range operations {
+			switch {
+			case o.Path != "/spec/Options/"+c.field:
+			case o.Op == opTest:
+				operations[i].Value = real.Encode()
+			case o.Op == opReplace:
+				operations[i].Value = without(union(real, c.set()), c.cleared()).Encode()
 			}
 		}
-		return true
 	}
-	return func(e exchange) (*http.Response, error) {
-		if !e.isNetwork() || e.name != "" || e.request.Method != http.MethodGet {
-			return e.pass()
-		}
-		return e.throughEvents(onObjects(blur), blur)
+	response, err := e.passPatch(operations)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return response, err
 	}
+	network, _ := read(response)
+	l.blur(network)
+	return e.answer(http.StatusOK, network)
 }
 
 // deafToNetworks never hears that a network changed.

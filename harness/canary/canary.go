@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -79,20 +78,30 @@ func Defect(name string) string { return registry()[name].defect }
 // Scenario names the shipped scenario that shows the defect best.
 func Scenario(name string) string { return registry()[name].scenario }
 
-// Validate returns an error that lists the known names if there is no such
-// canary.
+// NamesOnReal lists those that a few iterations on a real cluster show. The
+// others need moments that only the simulator can choose.
+func NamesOnReal() []string { return []string{"by-name", "no-quarantine"} }
+
+// Breaks names the invariant that the canary should break.
+func Breaks(name string) string { return registry()[name].breaks }
+
+// Validate returns an error if there is no such canary.
 func Validate(name string) error {
 	if _, ok := registry()[name]; !ok {
-		return fmt.Errorf("unknown canary %q: use %s", name, strings.Join(Names(), " or "))
+		return fmt.Errorf("unknown canary %q: use one that danm-chaos list names", name)
 	}
 	return nil
 }
 
-// Run runs the canary until the context ends, which is no error. Everything
+// Run runs a canary that is a cleaner of its own until the context ends, which
+// is no error. Everything
 // that it started has ended when it returns.
 func Run(ctx context.Context, name string, cfg Config) error {
 	if err := Validate(name); err != nil {
 		return err
+	}
+	if registry()[name].run == nil {
+		return fmt.Errorf("canary %s: it is a change of the cleaner that ships, see ChangeOf", name)
 	}
 	c, err := newClients(cfg)
 	if err != nil {

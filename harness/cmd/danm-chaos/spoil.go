@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -24,4 +25,18 @@ func spoil(c cleaner.Config, change canary.Change) cleaner.Config {
 		c.REST.Wrap(change.Wrap)
 	}
 	return c
+}
+
+// runCanary runs a canary in this process, with the quarantines that the fixed
+// cleaner has in a run.
+func runCanary(ctx context.Context, name string, c canary.Config) error {
+	change, isChange := canary.ChangeOf(name, c.Group)
+	if !isChange {
+		return canary.Run(ctx, name, c)
+	}
+	c.Logger.Info("canary started", "canary", name, "defect", canary.Defect(name))
+	return cleaner.Run(ctx, spoil(cleaner.Config{
+		REST: c.REST, Group: c.Group, Logger: c.Logger,
+		ReleaseQuarantine: defaultReleaseQuarantine, OrphanQuarantine: defaultOrphanQuarantine,
+	}, change))
 }
