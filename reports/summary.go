@@ -62,7 +62,11 @@ func iterationCounts(r harness.Result) string {
 	for _, it := range r.Iterations {
 		byVerdict[it.Verdict]++
 	}
-	text := fmt.Sprintf("%d of %d in %s: %d ok", len(r.Iterations), r.Planned, rounded(secondsToDuration(r.DurationSeconds)), byVerdict[check.Valid])
+	text := fmt.Sprint(len(r.Iterations))
+	if r.Planned > 0 { // a run that was killed did not store its plan
+		text += fmt.Sprintf(" of %d", r.Planned)
+	}
+	text += fmt.Sprintf(" in %s: %d ok", rounded(secondsToDuration(r.DurationSeconds)), byVerdict[check.Valid])
 	for _, v := range []check.Verdict{check.Invalid, check.Unknown} {
 		if n := byVerdict[v]; n > 0 {
 			text += fmt.Sprintf(", %d %s", n, v)
