@@ -1,7 +1,6 @@
 package reports
 
 import (
-	"bytes"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -301,7 +300,5 @@ func comparisonPage(c compare.Comparison) ([]byte, error) {
 		}
 		v.Pairs = append(v.Pairs, view)
 	}
-	var b bytes.Buffer
-	err := pages.ExecuteTemplate(&b, "compare", v)
-	return b.Bytes(), err
+	return render("compare", v)
 }

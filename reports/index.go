@@ -1,7 +1,6 @@
 package reports
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -100,11 +99,11 @@ func WriteIndex(out string) (Index, error) {
 	if err != nil {
 		return Index{}, err
 	}
-	var b bytes.Buffer
-	if err := pages.ExecuteTemplate(&b, "index", newIndexView(out, runs, problems)); err != nil {
+	page, err := render("index", newIndexView(out, runs, problems))
+	if err != nil {
 		return Index{}, fmt.Errorf("rendering %s: %w", IndexFile, err)
 	}
-	if err := replaceFile(filepath.Join(out, IndexFile), b.Bytes()); err != nil {
+	if err := replaceFile(filepath.Join(out, IndexFile), page); err != nil {
 		return Index{}, fmt.Errorf("writing %s: %w", IndexFile, err)
 	}
 	return Index{len(runs), problems}, nil

@@ -58,7 +58,8 @@ type chartMark struct {
 }
 
 // chartData is what the script needs besides the drawing. Every entry begins
-// with its lane.
+// with its lane. Texts are plain before they become JSON, where a number in
+// place of a character would be no JSON.
 type chartData struct {
 	Bands [][4]any `json:"bands"` // lane, from, until, text
 	Steps [][3]any `json:"steps"` // lane, at, text
@@ -74,17 +75,17 @@ func (v *runView) addCharts(t *timeline.Timeline) {
 		c.Hidden = true
 		v.Charts = append(v.Charts, c)
 		for _, s := range l.Steps {
-			v.Data.Steps = append(v.Data.Steps, [3]any{l.Name, s.At.Milliseconds(), s.Text})
+			v.Data.Steps = append(v.Data.Steps, [3]any{plain(l.Name), s.At.Milliseconds(), plain(s.Text)})
 		}
 	}
 	for _, b := range t.All.Bands {
-		v.Data.Bands = append(v.Data.Bands, [4]any{b.Lane, b.From.Milliseconds(), b.Until.Milliseconds(), strings.TrimSpace(b.Fault + " " + b.Target)})
+		v.Data.Bands = append(v.Data.Bands, [4]any{plain(b.Lane), b.From.Milliseconds(), b.Until.Milliseconds(), plain(strings.TrimSpace(b.Fault + " " + b.Target))})
 	}
 	for _, r := range t.Releases {
-		v.Data.Marks = append(v.Data.Marks, [3]any{r.Lane, r.At.Milliseconds(), releaseText(r)})
+		v.Data.Marks = append(v.Data.Marks, [3]any{plain(r.Lane), r.At.Milliseconds(), plain(releaseText(r))})
 	}
 	for _, s := range v.Stories {
-		v.Data.Marks = append(v.Data.Marks, [3]any{s.V.Lane, s.Told.At.Milliseconds(), fmt.Sprintf("violation %d, %s", s.Number, s.V.Invariant)})
+		v.Data.Marks = append(v.Data.Marks, [3]any{plain(s.V.Lane), s.Told.At.Milliseconds(), fmt.Sprintf("violation %d, %s", s.Number, s.V.Invariant)})
 	}
 }
 
@@ -103,7 +104,7 @@ func (v *runView) newChart(t *timeline.Timeline, l timeline.Lane, label string) 
 	span := max(t.Span.Milliseconds(), 1)
 	most := float64(max(l.Pods.Max(), l.Endpoints.Max(), l.Bits.Max(), 1))
 	c := chart{
-		Lane: l.Name, Label: label, Floor: toDecimal(faultRowFrom * most), Ceiling: toDecimal(ceilingShare * most),
+		Lane: plain(l.Name), Label: label, Floor: toDecimal(faultRowFrom * most), Ceiling: toDecimal(ceilingShare * most),
 		Pods: curvePath(l.Pods, span), Endpoints: curvePath(l.Endpoints, span), Bits: curvePath(l.Bits, span),
 	}
 	c.Last = fmt.Sprintf("pods=%d eps=%d bits=%d", l.Pods.Last(), l.Endpoints.Last(), l.Bits.Last())
