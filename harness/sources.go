@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
-	"github.com/danm-chaos/danm-chaos/harness/workload"
+	"github.com/danm-chaos/danm-chaos/clusters"
 )
 
 const (
@@ -27,13 +27,14 @@ type source struct {
 	list     func(ctx context.Context) (objects []runtime.Object, resourceVersion string, err error)
 	watcher  cache.WatcherWithContext
 	trim     func(runtime.Object) any // what of an object goes into the history
+	owned    map[string][]string      // fields whose managers are to be recorded, with their paths; nil where an audit log does better
 	repeats  bool                     // most of its writes are heartbeats; only what differs after trimming is recorded
 }
 
 // sources lists what is collected: DANM's objects of the whole cluster, and
 // the pods and nodes of this run.
 func (r *run) sources() []source {
-	selector := metav1.ListOptions{LabelSelector: workload.RunLabel + "=" + workload.RunLabelValue(r.config.RunID)}
+	selector := metav1.ListOptions{LabelSelector: clusters.RunLabel + "=" + clusters.RunLabelValue(r.config.RunID)}
 	nodes := typedSource(nodeResource, selector, r.core.CoreV1().Nodes(), trimNode)
 	nodes.repeats = true
 	all := []source{
@@ -43,6 +44,11 @@ func (r *run) sources() []source {
 	}
 	for _, kind := range danm.NetworkKinds() {
 		all = append(all, danmSource(kind.Resource(), r.danm.Networks(kind, "")))
+	}
+	if _, ok := r.config.Cluster.(clusters.Observed); ok {
+		for i := range all {
+			all[i].owned = ownedFields(all[i].resource)
+		}
 	}
 	return all
 }

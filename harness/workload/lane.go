@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -18,12 +17,6 @@ import (
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/harness/history"
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
-)
-
-// Labels of everything that a lane creates.
-const (
-	RunLabel  = "chaos.danm/run"
-	LaneLabel = "chaos.danm/lane"
 )
 
 // StatefulSet is the name of every lane's StatefulSet, as in the report.
@@ -47,13 +40,10 @@ type Access struct {
 	Nodes clusters.NodeAdder
 	View  View
 	RunID string
-}
-
-// RunLabelValue returns the value of RunLabel for a run ID of any form.
-func RunLabelValue(runID string) string {
-	h := fnv.New32a()
-	h.Write([]byte(runID)) // never fails
-	return fmt.Sprintf("%08x", h.Sum32())
+	// Expires, if set, is from when anybody may remove what a lane made. A
+	// cluster that outlives the run needs it.
+	Expires time.Time
+	Image   string // of the workload; empty means one that only the clusters of our own have
 }
 
 // Spec says which lane to build.
@@ -111,7 +101,7 @@ func Build(ctx context.Context, access Access, spec Spec) (*Lane, error) {
 
 func newLane(access Access, spec Spec) *Lane {
 	l := &Lane{Spec: spec, access: access, down: map[string]bool{}}
-	l.Namespace = fmt.Sprintf("chaos-%s-g%d-%s", spec.Name, spec.Generation, RunLabelValue(access.RunID))
+	l.Namespace = fmt.Sprintf("chaos-%s-g%d-%s", spec.Name, spec.Generation, clusters.RunLabelValue(access.RunID))
 	l.Network = danm.NetworkRef{Kind: danm.NetworkKind(spec.Network.Kind), Namespace: l.Namespace, Name: "test-net1"}
 	if !l.Network.Kind.IsNamespaced() {
 		l.Network.Namespace, l.Network.Name = "", "test-net1-"+l.Namespace
@@ -167,7 +157,15 @@ func (l *Lane) nodeName(i int) string {
 
 // labels are on everything that the lane creates.
 func (l *Lane) labels() map[string]string {
-	return map[string]string{RunLabel: RunLabelValue(l.access.RunID), LaneLabel: l.label()}
+	return map[string]string{clusters.RunLabel: clusters.RunLabelValue(l.access.RunID), clusters.LaneLabel: l.label()}
+}
+
+// annotations are on every object of its own that the lane creates.
+func (l *Lane) annotations() map[string]string {
+	if l.access.Expires.IsZero() {
+		return nil
+	}
+	return map[string]string{clusters.ExpiresAnnotation: l.access.Expires.UTC().Format(time.RFC3339)}
 }
 
 // label tells generations apart: nodes of the last one must not get pods of
