@@ -4,7 +4,7 @@
 SCENARIO   ?= node-shutdown
 CLUSTER    ?= controlplane
 CLEANER    ?= fixed
-ITERATIONS ?= 300
+ITERATIONS ?= $(if $(filter kind,$(CLUSTER)),20,300)
 SEED       ?=
 LANES      ?=
 OUT        ?= out
@@ -29,7 +29,7 @@ build: ## build bin/danm-chaos and bin/danm-cleaner
 programs: build ## build etcd and Kubernetes' programs, once; they are kept in the user's cache
 	@bin/danm-chaos programs bin/kubernetes
 
-chaos: build ## shut nodes down under the cleaner, ITERATIONS times (300)
+chaos: build ## shut nodes down under the cleaner, ITERATIONS times (300; on CLUSTER=kind 20)
 	@$(RUN)
 
 canaries: build ## run the cleaners that are known to be wrong; each must be found

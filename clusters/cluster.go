@@ -12,6 +12,8 @@ import (
 const (
 	UserHarness = "danm-harness"
 	UserCleaner = "danm-cleaner"
+	// UserDeployedCleaner is a cleaner that runs in pods, as its manifests have it.
+	UserDeployedCleaner = "system:serviceaccount:danm-cleaner:danm-cleaner"
 	// UserNodePrefix is followed by the node's name. Kubelets and the CNI
 	// plugin of a node write as that user.
 	UserNodePrefix = "system:node:"
@@ -65,11 +67,23 @@ type CleanerSpec struct {
 	// Argv is the program and its arguments. "{{kubeconfig}}" in any of them
 	// is replaced by the path of a kubeconfig of UserCleaner.
 	Argv []string
+	// IsDeployed has a cluster that runs pods run this project's cleaner as
+	// users deploy it. Argv is then the program that goes into the image, and
+	// what is added to the arguments that the manifests give it.
+	IsDeployed bool
 	// Logs receives what the program prints.
 	Logs io.Writer
 }
 
-// CleanerRunner is a cluster that can run a cleaner as a process of its own.
+// User is whom the audit log names as the writer of what the cleaner writes.
+func (s CleanerSpec) User() string {
+	if s.IsDeployed {
+		return UserDeployedCleaner
+	}
+	return UserCleaner
+}
+
+// CleanerRunner is a cluster that can run a cleaner beside the harness.
 type CleanerRunner interface {
 	// StartCleaner returns once the program runs. It does not wait for it to
 	// be ready to do anything.

@@ -1,6 +1,9 @@
 package clusters
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // NodePauser is a cluster that can make a node hang.
 type NodePauser interface {
@@ -41,6 +44,26 @@ type NodeDeleter interface {
 	// DeleteNode deletes the object. A kubelet that runs does not make it
 	// again before it is started anew.
 	DeleteNode(ctx context.Context, name string) error
+}
+
+// NodeFencer is a cluster whose nodes can be declared to be without power, as
+// people do before they have pods forced off.
+type NodeFencer interface {
+	// FenceNode taints the node out-of-service. Kubernetes then removes its
+	// pods by itself.
+	FenceNode(ctx context.Context, name string) error
+	// UnfenceNode takes the taint away. A node without it is no error.
+	UnfenceNode(ctx context.Context, name string) error
+}
+
+// PluginBreaker is a cluster that can spoil DANM's CNI plugin on a node.
+type PluginBreaker interface {
+	// RemovePlugin takes the program away: neither ADD nor DEL can begin.
+	RemovePlugin(ctx context.Context, node string) error
+	// SlowPlugin makes every call wait before it does anything.
+	SlowPlugin(ctx context.Context, node string, delay time.Duration) error
+	// MendPlugin puts it back. One that works is no error.
+	MendPlugin(ctx context.Context, node string) error
 }
 
 // Sandbox is a pod as a node's container runtime knows it.

@@ -14,23 +14,24 @@ import (
 type agreement struct {
 	Workload string // why the workload is not back, or nothing
 	Sets     string // how pods, endpoints and bits differ, or nothing
+	Runtime  string // how pods and what really runs differ, or nothing
 }
 
 // hasAll tells whether nothing is pending.
-func (a agreement) hasAll() bool { return a.Workload == "" && a.Sets == "" }
+func (a agreement) hasAll() bool { return a.pending() == "" }
 
 // pending is the reason to wait on.
 func (a agreement) pending() string {
-	return strings.Join(slices.DeleteFunc([]string{a.Workload, a.Sets}, func(s string) bool { return s == "" }), "; ")
+	return strings.Join(slices.DeleteFunc([]string{a.Workload, a.Sets, a.Runtime}, func(s string) bool { return s == "" }), "; ")
 }
 
-// verdict judges the snapshot alone. Pods that do not come back are no proof
-// against the cleaner; sets that differ after the budget are.
+// verdict judges the snapshot alone. Pods that do not come back, or not really,
+// are no proof against the cleaner; sets that differ after the budget are.
 func (a agreement) verdict() check.Verdict {
 	switch {
 	case a.Sets != "":
 		return check.Invalid
-	case a.Workload != "":
+	case a.Workload != "" || a.Runtime != "":
 		return check.Unknown
 	default:
 		return check.Valid

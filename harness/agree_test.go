@@ -64,3 +64,32 @@ func TestAgree(t *testing.T) {
 		})
 	}
 }
+
+func TestPodsMustReallyRun(t *testing.T) {
+	running := func(uids ...string) history.Snapshot {
+		s := settled()
+		s.Runtime = &history.SnapshotRuntime{}
+		for _, uid := range uids {
+			s.Runtime.Sandboxes = append(s.Runtime.Sandboxes, history.SnapshotSandbox{Pod: "p", PodUID: uid, Node: "n1"})
+		}
+		return s
+	}
+	tests := []struct {
+		name string
+		give history.Snapshot
+		want string
+	}{
+		{"nobody could be asked", settled(), ""},
+		{"each pod has a sandbox", running("uid-1", "uid-0"), ""},
+		{"a pod has none", running("uid-0"), "0 sandboxes of pod p-1 run"},
+		{"a pod has two", running("uid-0", "uid-0", "uid-1"), "2 sandboxes of pod p-0 run"},
+		{"a pod that is gone has one", running("uid-0", "uid-1", "old"), "p (UID old) runs on n1 although its pod is gone"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := compareRuntime(tt.give); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -184,9 +184,13 @@ func (l *lane) settle(ctx context.Context, budget time.Duration) (history.Snapsh
 			return history.Snapshot{}, agreement{}, ctx.Err()
 		}
 		a := l.judge(snapshot, err)
+		isOver := time.Since(began) >= budget
+		if err == nil && (a.hasAll() || isOver) { // asking takes long, so it comes last
+			a.Runtime = l.judgeRuntime(ctx, &snapshot)
+		}
 		snapshot.Iteration, snapshot.Took = l.last, time.Since(began)
 		snapshot.Settled, snapshot.Pending = a.hasAll(), a.pending()
-		if snapshot.Settled || time.Since(began) >= budget {
+		if snapshot.Settled || isOver {
 			return snapshot, a, nil
 		}
 		select {
@@ -195,6 +199,13 @@ func (l *lane) settle(ctx context.Context, budget time.Duration) (history.Snapsh
 			return history.Snapshot{}, agreement{}, ctx.Err()
 		}
 	}
+}
+
+func (l *lane) judgeRuntime(ctx context.Context, s *history.Snapshot) string {
+	if err := l.askRuntimes(ctx, s); err != nil {
+		return fmt.Sprintf("what runs cannot be read: %v", err)
+	}
+	return compareRuntime(*s)
 }
 
 func (l *lane) judge(s history.Snapshot, err error) agreement {

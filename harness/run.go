@@ -126,7 +126,7 @@ func (r *run) openHistory() {
 	c := r.config
 	header := &history.Run{
 		SchemaVersion: history.SchemaVersion, RunID: c.RunID, Scenario: c.Scenario.Name, Cluster: c.Cluster.Name(),
-		Seed: c.Seed, Group: string(c.Group), CleanerUser: clusters.UserCleaner, CNIUserPrefix: clusters.UserNodePrefix, DryRun: c.DryRun,
+		Seed: c.Seed, Group: string(c.Group), CleanerUser: c.Cleaner.User(), CNIUserPrefix: clusters.UserNodePrefix, DryRun: c.DryRun,
 	}
 	if observed, ok := c.Cluster.(clusters.Observed); ok {
 		header.Observed = &history.Observed{CleanerManagers: observed.CleanerManagers()}

@@ -156,3 +156,14 @@ func (s Scenario) plan(seed uint64, lanes, iterations int) schedule.Plan {
 		Kinds: s.Kinds, Families: s.Families, Faults: s.Faults,
 	}
 }
+
+// Shape is what simulations of the scenario are drawn for: one lane, one
+// iteration, two replicas of the cleaner. The seed is the caller's.
+func (s Scenario) Shape(group danm.Group, cni string) schedule.Shape {
+	return schedule.Shape{
+		Plan: s.plan(0, 1, 1), Pods: s.Replicas, Nodes: s.NodesPerLane, Replicas: simReplicas, Group: string(group), CNI: cni,
+	}
+}
+
+// simReplicas is how many replicas of the cleaner a simulation has.
+const simReplicas = 2

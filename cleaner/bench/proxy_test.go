@@ -17,9 +17,11 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
@@ -125,12 +127,33 @@ type victim struct {
 	log   *synced
 }
 
-// startVictim starts the shipped program.
+// deployedEnvironment returns what the Deployment sets in the environment.
+func deployedEnvironment(t *testing.T) []string {
+	t.Helper()
+	data, err := os.ReadFile("../deploy/base/deployment.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d appsv1.Deployment
+	if err := yaml.UnmarshalStrict(data, &d); err != nil {
+		t.Fatal(err)
+	}
+	var env []string
+	for _, v := range d.Spec.Template.Spec.Containers[0].Env {
+		if v.ValueFrom == nil {
+			env = append(env, v.Name+"="+v.Value)
+		}
+	}
+	return env
+}
+
+// startVictim starts the shipped program, as it is deployed.
 func startVictim(t *testing.T, program string, p *proxy, args ...string) *victim {
 	t.Helper()
 	v := &victim{ended: make(chan struct{}), ready: make(chan struct{}), log: &synced{}}
 	v.Cmd = exec.Command(program, append([]string{"run", "--kubeconfig", p.kubeconfig,
 		"--metrics-bind-address", "0", "--health-probe-bind-address", "0"}, args...)...)
+	v.Env = append(v.Environ(), deployedEnvironment(t)...)
 	stderr, err := v.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
+
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 )
 
 // podMonitor is what we use of the Prometheus operator's type, whose module
@@ -254,4 +256,48 @@ func rulesOf(object any) []rbacv1.PolicyRule {
 		return r.Rules
 	}
 	return nil
+}
+
+// TestObjectsAreWhatKustomizeRenders compares our own rendering with that of
+// the tool that users have.
+func TestObjectsAreWhatKustomizeRenders(t *testing.T) {
+	for group, folder := range map[danm.Group]string{danm.GroupDanmIO: "base", danm.GroupDanmK8sIO: "overlays/danm-k8s-io"} {
+		t.Run(folder, func(t *testing.T) {
+			resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, got := map[string]any{}, map[string]any{}
+			for _, r := range resources.Resources() {
+				object, err := r.Map()
+				if err != nil {
+					t.Fatal(err)
+				}
+				want[r.GetKind()+" "+r.GetName()] = plain(t, object)
+			}
+			objects, err := Objects(group)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range objects {
+				got[o.GetKind()+" "+o.GetName()] = plain(t, o.Object)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-kustomize +ours):\n%s", diff)
+			}
+		})
+	}
+}
+
+// plain makes numbers of all decoders the same.
+func plain(t *testing.T, object map[string]any) (out map[string]any) {
+	t.Helper()
+	data, err := json.Marshal(object)
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }

@@ -35,9 +35,6 @@ func Clean(ctx context.Context, runID string, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("listing run journals: %w", err)
 	}
-	if len(paths) == 0 {
-		fmt.Fprintln(out, "nothing to clean")
-	}
 	var errs []error
 	for _, path := range paths {
 		errs = append(errs, cleanRun(ctx, path, runID != "", out))

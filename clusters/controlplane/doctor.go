@@ -25,6 +25,8 @@ type Finding struct {
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
 	Cure   string `json:"cure,omitempty"` // what to do, if not OK
+	// Optional is what a run can do without.
+	Optional bool `json:"optional,omitempty"`
 }
 
 // Doctor looks at everything that Start needs on this machine. It changes

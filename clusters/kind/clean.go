@@ -80,6 +80,9 @@ func remove(ctx context.Context, data journalData, journal string, out io.Writer
 	if err := removeNetwork(ctx, data, out); err != nil {
 		return err
 	}
+	if err := removeCleanerImage(ctx, data.Cluster); err != nil {
+		return err
+	}
 	if _, err := os.Stat(data.Folder); err == nil {
 		fmt.Fprintf(out, "run %s: removing %s\n", data.RunID, data.Folder)
 	}

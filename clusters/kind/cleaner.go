@@ -15,11 +15,19 @@ import (
 
 var _ clusters.CleanerRunner = (*Cluster)(nil)
 
-// StartCleaner implements clusters.CleanerRunner. The program runs on this
-// machine and reaches the API server as any user of the cluster does.
+// StartCleaner implements clusters.CleanerRunner. Unless it is to be deployed,
+// the program runs on this machine and reaches the API server as any user of
+// the cluster does.
 func (c *Cluster) StartCleaner(ctx context.Context, s clusters.CleanerSpec) (clusters.CleanerProcess, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("starting the cleaner: %w", err)
+	}
+	if s.IsDeployed {
+		d, err := c.deployCleaner(ctx, s, onControlPlane)
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,8 +42,12 @@ func (c *Cluster) StartCleaner(ctx context.Context, s clusters.CleanerSpec) (clu
 	return p, nil
 }
 
-// stopCleaners ends those that still run. The caller holds the lock.
+// stopCleaners ends those that still run here. Pods are left to whoever removes
+// their nodes. The caller holds the lock.
 func (c *Cluster) stopCleaners(ctx context.Context) error {
+	for _, d := range c.deployments {
+		d.leave()
+	}
 	var errs []error
 	for _, p := range c.cleaners {
 		errs = append(errs, p.Kill(ctx))

@@ -72,9 +72,10 @@ type Cluster struct {
 
 	restoring   sync.Mutex
 	mu          sync.Mutex
-	tail        *controlplane.AuditTail // nil without a recorder
-	attachments *attachments            // the same
-	cleaners    []clusters.CleanerProcess
+	tail        *controlplane.AuditTail   // nil without a recorder
+	attachments *attachments              // the same
+	cleaners    []clusters.CleanerProcess // children of ours
+	deployments []*deployment
 	closed      bool
 }
 

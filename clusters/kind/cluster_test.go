@@ -204,16 +204,23 @@ func TestPodsHaveTheAddressOfTheirEndpoint(t *testing.T) {
 // startCleaner builds the cleaner that ships and starts it.
 func (w *world) startCleaner(c *Cluster) {
 	w.t.Helper()
-	program := filepath.Join(w.t.TempDir(), "danm-cleaner")
-	out, err := exec.Command("go", "build", "-o", program, "../../cleaner/cmd/danm-cleaner").CombinedOutput()
-	if err != nil {
-		w.t.Fatalf("%v: %s", err, out)
-	}
-	_, err = c.StartCleaner(w.t.Context(), clusters.CleanerSpec{Argv: []string{
+	program := buildCleaner(w.t)
+	_, err := c.StartCleaner(w.t.Context(), clusters.CleanerSpec{Argv: []string{
 		program, "--kubeconfig", "{{kubeconfig}}", "--release-quarantine", "1s", "--orphan-quarantine", "4s",
 		"--leader-elect=false", "--metrics-bind-address", "0", "--health-probe-bind-address", "0",
 	}})
 	w.do(err)
+}
+
+func buildCleaner(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "danm-cleaner")
+	build := exec.Command("go", "build", "-o", program, "../../cleaner/cmd/danm-cleaner")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return program
 }
 
 // wantAddresses checks that every pod has the address of its endpoint.
@@ -270,6 +277,7 @@ type world struct {
 	client      kubernetes.Interface
 	objects     dynamic.Interface
 	annotations map[string]string // of pods
+	moved       time.Time         // when pods were last moved
 }
 
 func newWorld(t *testing.T, c *Cluster) *world {

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 	"github.com/danm-chaos/danm-chaos/clusters/kind/nodeimage"
@@ -32,14 +35,55 @@ func Doctor(ctx context.Context, image string) []controlplane.Finding {
 	plan := nodeimage.Find(ctx, nodeimage.Options{Image: image, CgroupV1: h.cgroupV1})
 	findings = append(findings, examineImage(plan, image))
 	if !plan.IsThere && image == "" {
-		findings = append(findings, controlplane.ExamineDisk("disk space for building a node image", os.TempDir(), buildDiskBytes))
+		findings = append(findings, examineBuildDisk())
 	}
-	return findings
+	return append(findings, examineFaults("/proc", h)...)
 }
 
-// CheckHost says whether Start can get as far as making something. If the host
-// is at fault, the error is an UnfitHostError.
-func CheckHost(ctx context.Context, image string) error {
+// examineFaults says which faults this machine can do. Those that are left out
+// need nothing but a node.
+func examineFaults(proc string, h host) []controlplane.Finding {
+	pause := controlplane.Finding{Name: "fault: a node hangs", OK: true, Optional: true, Detail: "docker pause"}
+	if h.cgroupV1 && !hasFreezer(filepath.Join(proc, "cgroups")) {
+		pause.OK, pause.Detail = false, "the kernel has no freezer controller"
+		pause.Cure = "boot one with CONFIG_CGROUP_FREEZER, or do without"
+	}
+	partition := controlplane.Finding{Name: "fault: a node is cut off", OK: true, Optional: true, Detail: "iptables in the node"}
+	if !exists(filepath.Join(proc, "net/ip_tables_names")) && !exists(filepath.Join(proc, "net/netfilter")) {
+		partition.OK, partition.Detail = false, "the kernel has neither ip_tables nor nf_tables"
+		partition.Cure = "load one of the modules, or do without"
+	}
+	return []controlplane.Finding{
+		{Name: "fault: a node loses power", OK: true, Optional: true, Detail: "docker kill"}, pause,
+		{Name: "fault: a node has no kubelet, or no runtime", OK: true, Optional: true, Detail: "systemctl in the node"}, partition,
+		{Name: "fault: a Node is deleted, or fenced", OK: true, Optional: true, Detail: "the API"},
+		{Name: "fault: a CNI plugin is missing, or slow", OK: true, Optional: true, Detail: "another file in its place"},
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// hasFreezer reads the list of controllers: name, hierarchy, groups, enabled.
+func hasFreezer(path string) bool {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) == 4 && fields[0] == "freezer" {
+			return fields[3] == "1"
+		}
+	}
+	return false
+}
+
+// Prepare does what a first Start would do before it makes anything: it looks
+// at the host, and finds, pulls or builds the node image, which may take minutes.
+// If the host is at fault, the error is an UnfitHostError.
+func Prepare(ctx context.Context, image string, progress io.Writer) error {
 	h, err := examineHost(ctx)
 	if err != nil {
 		return err
@@ -47,18 +91,20 @@ func CheckHost(ctx context.Context, image string) error {
 	if err := h.check(); err != nil {
 		return err
 	}
-	plan := nodeimage.Find(ctx, nodeimage.Options{Image: image, CgroupV1: h.cgroupV1})
-	if plan.IsThere || image != "" || !h.cgroupV1 { // else it can be pulled, perhaps
-		return nil
+	o := nodeimage.Options{Image: image, CgroupV1: h.cgroupV1, Progress: progress}
+	if image == "" && !nodeimage.Find(ctx, o).IsThere {
+		if disk := examineBuildDisk(); !disk.OK {
+			return &UnfitHostError{Detail: disk.Name + ": " + disk.Detail, Cure: disk.Cure}
+		}
 	}
-	if plan.Trouble != nil {
-		return plan.Trouble
-	}
-	disk := controlplane.ExamineDisk("disk space for building a node image", os.TempDir(), buildDiskBytes)
-	if !disk.OK {
-		return &UnfitHostError{Detail: disk.Name + ": " + disk.Detail, Cure: disk.Cure}
+	if _, err := nodeimage.Obtain(ctx, o); err != nil {
+		return fmt.Errorf("getting a node image: %w", err)
 	}
 	return nil
+}
+
+func examineBuildDisk() controlplane.Finding {
+	return controlplane.ExamineDisk("disk space for building a node image", os.TempDir(), buildDiskBytes)
 }
 
 func unfit(name string, err error) controlplane.Finding {

@@ -3,6 +3,7 @@ package kind
 import (
 	"context"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
+	"github.com/danm-chaos/danm-chaos/clusters/danmcni"
 )
 
 func TestParseSandboxesSortsByName(t *testing.T) {
@@ -49,10 +51,11 @@ if iptables -w 5 -C OUTPUT -d 10.0.0.2 -j DROP; then iptables -w 5 -D OUTPUT -d 
 }
 
 func TestFaultsHitWorkersOnly(t *testing.T) {
-	c := &Cluster{nodes: []node{{name: "cp", isControlPlane: true}, {name: "w1"}}}
+	c := &Cluster{nodes: []node{{name: "cp", isControlPlane: true}, {name: "w1"}}, options: Options{CNI: danmcni.Danm43}}
 	for _, name := range []string{"cp", "stranger", ""} {
 		for _, fault := range []func(context.Context, string) error{
 			c.FailNode, c.RestoreNode, c.PauseNode, c.ResumeNode, c.StopKubelet, c.StartKubelet, c.KillRuntime, c.PartitionNode, c.HealNode,
+			c.DeleteNode, c.FenceNode, c.UnfenceNode, c.RemovePlugin, c.MendPlugin,
 		} {
 			if err := fault(t.Context(), name); err == nil {
 				t.Errorf("a fault hit %q", name)
@@ -64,7 +67,7 @@ func TestFaultsHitWorkersOnly(t *testing.T) {
 func TestNodesComeBackFromEveryFault(t *testing.T) {
 	needEngine(t)
 	c, err := Start(t.Context(), Options{
-		RunID: "test-faults-" + strconv.Itoa(os.Getpid()), Group: danm.GroupDanmIO, Workers: 2, Progress: os.Stderr,
+		RunID: "test-faults-" + strconv.Itoa(os.Getpid()), Group: danm.GroupDanmIO, Workers: 2, CNI: danmcni.Danm43, Progress: os.Stderr,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +105,71 @@ func TestNodesComeBackFromEveryFault(t *testing.T) {
 		w.awaitNode(victim, true)
 		watch.lap(fault.name + ": Ready again")
 	}
+	w.wantPluginFaults(c, victim)
+	watch.lap("plugin missing, slow and mended")
+	w.wantFencing(c, victim)
+	watch.lap("fenced, its pods elsewhere, back")
+	w.wantDeletion(c, victim)
+	watch.lap("Node deleted and back")
+}
+
+// recreate deletes all pods by force, so that both nodes get new ones.
+func (w *world) recreate() {
+	w.t.Helper()
+	w.forceDelete(w.pods())
+}
+
+func (w *world) awaitAllReady() {
+	w.t.Helper()
+	w.await("all pods Ready", func(pods []corev1.Pod) bool { return len(pods) == replicas && all(pods, isPodReady) })
+}
+
+// wantPluginFaults takes the plugin away, so that no pod starts on the node,
+// and then makes it slow, so that pods start late.
+func (w *world) wantPluginFaults(c *Cluster, name string) {
+	w.t.Helper()
+	w.do(c.RemovePlugin(w.t.Context(), name))
+	w.recreate()
+	w.await("pods that cannot start", func(pods []corev1.Pod) bool {
+		return len(pods) == replicas && slices.ContainsFunc(pods, isPodReady) && len(on(pods, name)) > 0 && !slices.ContainsFunc(on(pods, name), isPodReady)
+	})
+	w.do(c.MendPlugin(w.t.Context(), name))
+	w.awaitAllReady()
+
+	const delay = 3 * time.Second
+	w.do(c.SlowPlugin(w.t.Context(), name, delay))
+	w.recreate()
+	w.awaitAllReady()
+	for _, p := range on(w.pods(), name) {
+		if took := p.Status.ContainerStatuses[0].State.Running.StartedAt.Sub(p.CreationTimestamp.Time); took < delay-time.Second {
+			w.t.Errorf("%s started within %s", p.Name, took)
+		}
+	}
+	w.do(c.MendPlugin(w.t.Context(), name))
+}
+
+// wantFencing lets a node die and be declared dead: nobody forces a pod.
+func (w *world) wantFencing(c *Cluster, name string) {
+	w.t.Helper()
+	w.do(c.FailNode(w.t.Context(), name))
+	w.awaitNode(name, false)
+	w.do(c.FenceNode(w.t.Context(), name))
+	w.await("all pods Ready elsewhere", func(pods []corev1.Pod) bool {
+		return len(pods) == replicas && len(on(pods, name)) == 0 && all(pods, isPodReady)
+	})
+	w.do(c.RestoreNode(w.t.Context(), name))
+	w.do(c.UnfenceNode(w.t.Context(), name))
+	w.awaitNode(name, true)
+}
+
+// wantDeletion deletes a Node object under a kubelet that runs, and has the
+// machine join again.
+func (w *world) wantDeletion(c *Cluster, name string) {
+	w.t.Helper()
+	w.do(c.DeleteNode(w.t.Context(), name))
+	w.do(c.RemoveNode(w.t.Context(), name))
+	w.do(c.AddNode(w.t.Context(), clusters.Node{Name: name, Labels: map[string]string{"chaos.danm/lane": "x"}}))
+	w.awaitNode(name, true)
 }
 
 func (w *world) do(err error) {

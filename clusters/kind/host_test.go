@@ -2,6 +2,8 @@ package kind
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -94,5 +96,46 @@ func TestFindingsSayWhatToDo(t *testing.T) {
 		if !f.OK || f.Cure != "" {
 			t.Errorf("%s: %+v is trouble", f.Name, f)
 		}
+	}
+}
+
+func TestDoctorKnowsWhichFaultsTheKernelCanDo(t *testing.T) {
+	tests := []struct {
+		name    string
+		cgroups string // nothing: no such file
+		files   []string
+		v1      bool
+		without []string
+	}{
+		{"cgroup v2 freezes by itself", "", []string{"net/netfilter"}, false, nil},
+		{"cgroup v1 with its controller", "#name h n e\nfreezer\t5\t1\t1\n", []string{"net/ip_tables_names"}, true, nil},
+		{"cgroup v1 without it", "#name h n e\nfreezer\t0\t1\t0\n", []string{"net/ip_tables_names"}, true, []string{"fault: a node hangs"}},
+		{"no packet filter", "", nil, false, []string{"fault: a node is cut off"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			proc := t.TempDir()
+			for _, name := range append(test.files, "cgroups") {
+				path := filepath.Join(proc, name)
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(test.cgroups), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var without []string
+			for _, f := range examineFaults(proc, host{cgroupV1: test.v1}) {
+				if !f.Optional {
+					t.Errorf("a run without %s is still a run", f.Name)
+				}
+				if !f.OK {
+					without = append(without, f.Name)
+				}
+			}
+			if diff := cmp.Diff(test.without, without); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }

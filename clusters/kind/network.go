@@ -25,8 +25,10 @@ const (
 	cniFile       = "/etc/cni/net.d/10-danm-chaos.conflist"
 	cniKubeconfig = "/etc/cni/net.d/danm-chaos.kubeconfig"
 	pluginName    = "danm-cni"
-	cniProgram    = "/opt/cni/bin/" + pluginName
-	cniLog        = "/var/log/danm-cni.log"
+	cniProgram    = "/opt/cni/bin/" + pluginName // a link to the next
+	// cniProgramKept is where runtimes do not look.
+	cniProgramKept = "/opt/cni/danm-chaos/" + pluginName
+	cniLog         = "/var/log/danm-cni.log"
 )
 
 // networkConfig configures the network of a node. Without DANM's plugin, every

@@ -203,8 +203,8 @@ func (c *Cluster) dress(ctx context.Context, n node, files nodeFiles) error {
 	if err := setRoutes(ctx, n.name, c.nodes); err != nil {
 		return err
 	}
-	if err := inNode(ctx, n.name, files.workload, "ctr", "--namespace", "k8s.io", "images", "import", "--all-platforms", "-"); err != nil {
-		return fmt.Errorf("loading the workload image into %s: %w", n.name, err)
+	if err := loadImage(ctx, n.name, files.workload); err != nil {
+		return err
 	}
 	if c.options.CNI != "" {
 		if err := installPlugin(ctx, n.name, files); err != nil {
@@ -230,7 +230,10 @@ func installPlugin(ctx context.Context, name string, files nodeFiles) error {
 	if err := inNode(ctx, name, kubeconfig, "install", "-m", "0600", "/dev/stdin", cniKubeconfig); err != nil {
 		return err
 	}
-	return inNode(ctx, name, files.plugin, "install", "-m", "0755", "/dev/stdin", cniProgram)
+	if err := inNode(ctx, name, files.plugin, "install", "-D", "-m", "0755", "/dev/stdin", cniProgramKept); err != nil {
+		return err
+	}
+	return inNode(ctx, name, nil, "sh", "-ec", mendPluginScript)
 }
 
 // inNode runs a program in a node, with something to read.

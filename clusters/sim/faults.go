@@ -103,6 +103,13 @@ func (f *faults) at(p point, what string) *fault {
 	return strikes
 }
 
+// noteFault puts a fault into trace and story.
+func (w *world) noteFault(f *fault, on string) {
+	text := strings.TrimSpace("fault " + string(f.Do) + " " + on)
+	w.note(text)
+	w.tell("%s", text)
+}
+
 // means tells whether every word of the fault's is among those of the
 // opportunity.
 func (f *fault) means(what string) bool {
@@ -165,7 +172,7 @@ func (w *world) serve(c *call) answer {
 	if f == nil {
 		return w.answer(c)
 	}
-	w.note("fault " + string(f.Do) + " on " + c.key)
+	w.noteFault(f, c.key)
 	switch f.Do {
 	case schedule.TimeoutBefore:
 		return answer{err: errTimeout{}}
@@ -201,10 +208,13 @@ func (w *world) answer(c *call) answer {
 		c.request.Snapshot = c.actor.snapshot
 	}
 	if c.verb != "watch" {
-		return answer{response: w.server.Serve(c.request)}
+		response := w.server.Serve(c.request)
+		w.noteAnswer(c, response.Code)
+		return answer{response: response}
 	}
 	watch, refused := w.server.Watch(c.request)
 	if refused != nil {
+		w.noteAnswer(c, refused.Code)
 		return answer{response: *refused}
 	}
 	s := newStream(c, watch)
@@ -247,7 +257,7 @@ func (w *world) deliver(s *stream) {
 		s.deliver()
 		return
 	}
-	w.note("fault " + string(f.Do) + " on " + s.key)
+	w.noteFault(f, s.key)
 	switch f.Do {
 	case schedule.WatchStall:
 		s.stalled = time.Now().Add(f.For)
@@ -265,14 +275,14 @@ func (w *world) cut(s *stream) {
 	s.watch.Close()
 	s.end(errReset)
 	w.reseed()
-	w.reach("a watch is cut")
+	w.reach(watchEnds)
 }
 
 // expire ends a watch so that its client has to list again.
 func (w *world) expire(s *stream) {
 	w.server.Compact(w.server.ResourceVersion())
+	w.reach(relisted)
 	w.cut(s)
-	w.reach("a relist")
 }
 
 // strike lets faults hit processes and nodes, once what was granted last has
@@ -292,7 +302,7 @@ func (w *world) strike() {
 }
 
 func (w *world) strikeReplica(r *replica, f *fault) {
-	w.note("fault " + string(f.Do) + " on " + r.actor.name)
+	w.noteFault(f, r.actor.name)
 	switch f.Do {
 	case schedule.StaleRestart:
 		r.snapshot = max(1, w.server.ResourceVersion()-int64(5+f.Pick%40))
@@ -326,7 +336,7 @@ func (w *world) atCNIPoint(ctx context.Context, a *actor, at point) error {
 	if f == nil {
 		return ctx.Err()
 	}
-	w.note("fault " + string(f.Do) + " on " + a.name)
+	w.noteFault(f, a.name)
 	if f.Do == schedule.AddCrashed {
 		return errKilled
 	}
@@ -338,7 +348,7 @@ func (w *world) atCNIPoint(ctx context.Context, a *actor, at point) error {
 // strikeWorld injects faults of nodes, pods and people. One that finds nothing
 // to hit has not fired.
 func (w *world) strikeWorld(f *fault) {
-	w.note("fault " + string(f.Do))
+	w.noteFault(f, "")
 	switch f.Do {
 	case schedule.RebootNode, schedule.PartitionNode:
 		f.fired = w.strikeNode(f)
@@ -352,7 +362,8 @@ func (w *world) strikeWorld(f *fault) {
 	case schedule.RenewNetwork:
 		f.fired = w.renewNetwork()
 	case schedule.BothGroups:
-		f.fired = false // needs a second group of CRDs
+		f.fired = w.migrate()
+		w.faults.later(f.For, w.endMigration)
 	}
 }
 
@@ -410,9 +421,7 @@ func (w *world) strikePod(f *fault) bool {
 	if n == nil || !n.acts() {
 		return false
 	}
-	w.do(n.user(), http.MethodPatch, podPath(pod.Namespace, pod.Name)+"/status", map[string]any{
-		"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"phase": corev1.PodFailed, "reason": "Evicted"},
-	})
+	w.putStatus(n, pod, corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"})
 	return true
 }
 

@@ -75,18 +75,12 @@ type sandbox struct {
 
 func (w *world) addNode(name string) {
 	n := &node{name: name, hasPower: true, isReady: true}
-	core, client, err := w.clients(newActor("cni/"+name, n.user()))
-	if err != nil {
-		w.fail(err)
-		return
-	}
 	n.plugin = danmcni.New(danmcni.Config{
-		Client: client, Core: core, Variant: w.variant, Host: name,
+		Client: w.danm, Core: w.core, Variant: w.variant, Host: name,
 		NewID: w.newEndpointID, Delay: w.cniPoint,
 	})
 	w.nodes = append(w.nodes, n)
 	w.do(userControllers, http.MethodPost, "/api/v1/nodes", &corev1.Node{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
 		Status:     nodeStatus(corev1.ConditionTrue),
 	})
@@ -96,9 +90,10 @@ func nodeStatus(ready corev1.ConditionStatus) corev1.NodeStatus {
 	return corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}
 }
 
-// clients are those of a CNI plugin: core types as protobuf, as it is fast.
-func (w *world) clients(a *actor) (kubernetes.Interface, *danm.Client, error) {
-	config := w.gate.config(a)
+// clients are those of all CNI plugins: which of them calls, its context says.
+// Core types go as protobuf, as it is fast.
+func (w *world) clients() (kubernetes.Interface, *danm.Client, error) {
+	config := w.gate.config(newActor("cni", clusters.UserHarness))
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making clients: %w", err)
@@ -193,20 +188,23 @@ func (w *world) needs(sb *sandbox) bool {
 	return ok && pod.UID == sb.uid && pod.Namespace == sb.namespace && pod.DeletionTimestamp == nil && !isCompleted(pod)
 }
 
-// report patches a pod's status under its UID, so that a namesake refuses it.
+// report tells the API what a pod does.
 func (w *world) report(n *node, pod *corev1.Pod, phase corev1.PodPhase) {
 	ready := corev1.ConditionFalse
 	if phase == corev1.PodRunning {
 		ready = corev1.ConditionTrue
 	} else {
-		w.reach("a Running pod goes back to Pending")
+		w.reach(runsBackwards)
 	}
-	w.do(n.user(), http.MethodPatch, podPath(pod.Namespace, pod.Name)+"/status", map[string]any{
-		"metadata": map[string]any{"uid": pod.UID},
-		"status": corev1.PodStatus{
-			Phase: phase, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}},
-		},
-	})
+	w.putStatus(n, pod, corev1.PodStatus{Phase: phase, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}})
+}
+
+// putStatus writes a pod's status over the one that the node knows, so that a
+// namesake refuses it.
+func (w *world) putStatus(n *node, pod *corev1.Pod, status corev1.PodStatus) {
+	changed := *pod
+	changed.Status = status
+	w.do(n.user(), http.MethodPut, podPath(pod.Namespace, pod.Name)+"/status", &changed)
 }
 
 // startSandbox begins CNI ADD for a new sandbox.
@@ -242,7 +240,7 @@ func (w *world) endAdd(sb *sandbox, made []danmcni.Interface, err error) {
 	case err != nil:
 		sb.state = broken
 		w.retryPod[sb.uid] = time.Now().Add(sandboxRetry)
-		w.reach("a CNI ADD fails")
+		w.reach(addFails)
 	default:
 		sb.state, sb.wasLive = attached, true
 		w.recordAttachment(history.Attached, sb, made)
@@ -302,6 +300,9 @@ func (w *world) powerOff(n *node) {
 	for _, sb := range w.sandboxes {
 		if sb.node != n {
 			continue
+		}
+		if sb.state == adding {
+			w.reach(addInterrupted)
 		}
 		if sb.state == adding || sb.state == deleting {
 			sb.actor.kill()

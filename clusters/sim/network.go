@@ -154,6 +154,18 @@ func (w *world) observeEndpoint(c apiserver.Commit) {
 		return
 	}
 	w.endpoints[c.Name] = ep
+	w.noteAddresses(ep)
+}
+
+// noteAddresses notes addresses that had another owner before.
+func (w *world) noteAddresses(ep *danm.Endpoint) {
+	addrs, _ := ep.Addresses() // the emulated CNI writes nothing else
+	for _, a := range addrs {
+		if before, ok := w.holders[a]; ok && before != ep.Spec.PodUID {
+			w.reach(movesOn)
+		}
+		w.holders[a] = ep.Spec.PodUID
+	}
 }
 
 func (w *world) observeNetwork(c apiserver.Commit) {
@@ -187,6 +199,15 @@ func (w *world) snapshot() *history.Snapshot {
 	s.Pending = pending(s, w.plan.World)
 	s.Settled = s.Pending == ""
 	return s
+}
+
+// isSettled tells whether everything agrees. It is asked at every step, and the
+// answer changes only with a commit.
+func (w *world) isSettled() bool {
+	if rv := w.server.ResourceVersion(); w.settledAsOf != rv {
+		w.settledAsOf, w.settled = rv, w.snapshot().Settled
+	}
+	return w.settled
 }
 
 func toSnapshot(ep *danm.Endpoint) history.SnapshotEndpoint {
@@ -248,13 +269,17 @@ func pending(s *history.Snapshot, shape schedule.World) string {
 			bits++
 		}
 	}
-	counts := fmt.Sprintf("%d pods, %d endpoints, %d bits", running, len(s.Endpoints), len(s.Bits))
 	isAgreed := running == shape.Pods && len(s.Pods) == running && len(s.Endpoints) == running &&
 		len(owned) == running && bits == len(claimed) && bits == len(s.Bits)
 	if isAgreed {
 		return ""
 	}
-	return counts
+	return counts(s)
+}
+
+// counts is what a reader sees first.
+func counts(s *history.Snapshot) string {
+	return fmt.Sprintf("pods=%d eps=%d bits=%d", len(s.Pods), len(s.Endpoints), len(s.Bits))
 }
 
 // mergePatch changes one field of the network, as a person would.

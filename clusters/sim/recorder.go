@@ -2,11 +2,10 @@ package sim
 
 import (
 	"encoding/json"
-	"fmt"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
 	"github.com/danm-chaos/danm-chaos/harness/history"
@@ -45,17 +44,13 @@ func isRecorded(resource string) bool {
 }
 
 // commit records a write and who made it.
-func (r *recorder) commit(c apiserver.Commit) error {
+func (r *recorder) commit(c apiserver.Commit) {
 	object, effect := c.New, history.Modified
 	switch {
 	case c.New == nil:
 		object, effect = c.Old, history.Deleted
 	case c.Old == nil:
 		effect = history.Added
-	}
-	data, err := encode(object)
-	if err != nil {
-		return fmt.Errorf("recording %s %s/%s: %w", c.Resource.Resource, c.Namespace, c.Name, err)
 	}
 	audit := history.Audit{
 		User: c.User, Verb: c.Verb, Resource: c.Resource.Resource, Group: c.Resource.Group,
@@ -68,25 +63,21 @@ func (r *recorder) commit(c apiserver.Commit) error {
 	audit.End = audit.Begin
 	r.add(history.Record{Write: &history.Write{
 		RV: uint64(c.RV), Type: effect, Resource: c.Resource.Resource, Namespace: c.Namespace, Name: c.Name,
-		UID: string(object.GetUID()), Object: data,
+		UID: string(object.GetUID()), Object: outline(c, object),
 	}})
 	r.add(history.Record{Audit: &audit})
-	return nil
 }
 
-// encode returns the JSON of what a checker reads: all of DANM's objects, and
-// the outline of a pod.
-func encode(o apiserver.Object) (json.RawMessage, error) {
+// outline returns the JSON of what a checker reads: all of DANM's objects, and of
+// a pod that it was there, as its names are in the record already.
+func outline(c apiserver.Commit, o apiserver.Object) json.RawMessage {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
-		return json.Marshal(o)
+		return c.JSON()
 	}
-	return json.Marshal(map[string]any{
-		"metadata": metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
-		},
-		"spec":   map[string]any{"nodeName": pod.Spec.NodeName},
-		"status": map[string]any{"phase": pod.Status.Phase},
-	})
+	out := append([]byte(nil), `{"spec":{"nodeName":`...)
+	out = strconv.AppendQuote(out, pod.Spec.NodeName)
+	out = append(out, `},"status":{"phase":`...)
+	out = strconv.AppendQuote(out, string(pod.Status.Phase))
+	return append(out, `}}`...)
 }

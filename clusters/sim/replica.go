@@ -20,6 +20,11 @@ type CleanerEnv struct {
 	World    schedule.World
 }
 
+// Workers is how many workers a cleaner should have. If all keys of a world that
+// become ready at one moment find a worker, it does not matter in which order
+// timers fire, which is the one thing that a bubble leaves to chance.
+func (e CleanerEnv) Workers() int { return 10 + 3*e.World.Pods }
+
 // Start runs a cleaner until the context ends. It returns only when everything
 // that it started has ended.
 type Start func(ctx context.Context, env CleanerEnv) error
@@ -65,7 +70,7 @@ func (w *world) endReplica(r *replica, a *actor, err error) {
 		return
 	}
 	if err != nil && !a.isDead() {
-		w.reach("a cleaner ends by itself")
+		w.reach(endsByItself)
 	}
 	a.kill()
 	r.isRunning = false

@@ -38,8 +38,6 @@ var timeSteps = []time.Duration{
 type Options struct {
 	// Start runs the cleaner under test.
 	Start Start
-	// WithTrace keeps the text of every step.
-	WithTrace bool
 }
 
 // Steps counts what the gate granted.
@@ -57,9 +55,11 @@ type Outcome struct {
 	Choices, Widths []int
 	Steps           Steps
 	Virtual         time.Duration
-	Digest          uint64 // of every step and every record
-	Trace           []string
-	Fired           []bool // by fault of the simulation
+	Digest          uint64   // of every step and every record
+	Trace           []string // every step
+	Story           []string // the same for people, without what nobody asks about
+	Counts          string   // pods, endpoints and bits at the end
+	Fired           []bool   // by fault of the simulation
 	Reached         map[string]int
 	// Err says that the simulator itself is wrong, or could not go on.
 	Err error
@@ -103,19 +103,22 @@ func (w *world) act() {
 // then a little longer, or until the time for that is over.
 func (w *world) settle() {
 	w.phase = settling
-	shape := w.plan.World
-	quarantines := shape.ReleaseQuarantine + shape.OrphanQuarantine
-	deadline := time.Now().Add(settleBudget*quarantines + settleExtra)
-	for w.goesOn() && time.Now().Before(deadline) && !w.snapshot().Settled {
+	deadline := time.Now().Add(w.settleTime())
+	for w.goesOn() && time.Now().Before(deadline) && !w.isSettled() {
 		w.step(deadline)
 	}
 	// What was in quarantine when everything agreed must not be released now.
 	w.phase = quiet
-	until := time.Now().Add(shape.ReleaseQuarantine + 2*time.Second)
+	until := time.Now().Add(w.plan.World.ReleaseQuarantine + 2*time.Second)
 	for w.goesOn() && time.Now().Before(until) {
 		w.step(until)
 	}
 	w.record.add(history.Record{Snapshot: w.snapshot()})
+}
+
+// settleTime is more than everything needs to agree when nothing is broken.
+func (w *world) settleTime() time.Duration {
+	return settleBudget*(w.plan.World.ReleaseQuarantine+w.plan.World.OrphanQuarantine) + settleExtra
 }
 
 func (w *world) goesOn() bool {
@@ -144,6 +147,7 @@ func (w *world) step(until time.Time) {
 	}
 	o := options[w.choices.choose(options, w.isCalm())]
 	w.note(o.key)
+	w.tellOption(o)
 	w.grant(o)
 }
 
@@ -186,6 +190,7 @@ func (w *world) appointments(until time.Time) []time.Time {
 	}
 	add(until)
 	add(w.user.ready)
+	add(w.user.patience)
 	if t, ok := w.faults.nextHeal(); ok {
 		add(t)
 	}
@@ -237,12 +242,10 @@ func (w *world) outcome(began time.Time) Outcome {
 	out := Outcome{
 		Records: w.record.records, Choices: w.choices.taken, Widths: w.choices.widths, Steps: w.steps,
 		Virtual: time.Since(began), Reached: w.reached, Err: w.trouble, Digest: w.digest(),
+		Trace: w.trace, Story: w.story, Counts: counts(w.snapshot()),
 	}
 	for _, f := range w.faults.all {
 		out.Fired = append(out.Fired, f.fired)
-	}
-	if w.options.WithTrace {
-		out.Trace = w.trace
 	}
 	return out
 }
@@ -397,6 +400,7 @@ func (w *world) answerAll(calls []*call) {
 	answers := make([]answer, len(calls))
 	for i, c := range calls {
 		answers[i] = w.serve(c)
+		w.tellCall(c, answers[i])
 	}
 	for i, c := range calls {
 		c.answers <- answers[i]

@@ -25,7 +25,7 @@ func startFixed(ctx context.Context, env CleanerEnv) error {
 	c := cleaner.Config{
 		REST: env.REST, Group: danm.Group(env.World.Group), LeaderElect: env.World.LeaderElect, Identity: env.Identity,
 		ReleaseQuarantine: env.World.ReleaseQuarantine, OrphanQuarantine: env.World.OrphanQuarantine,
-		Clock: env.Clock, Logger: logr.Discard(),
+		Workers: env.Workers(), Clock: env.Clock, Logger: logr.Discard(),
 	}
 	if env.World.SlowLease {
 		c.LeaseDuration, c.RenewDeadline, c.RetryPeriod = 60*time.Second, 40*time.Second, 10*time.Second
@@ -59,7 +59,7 @@ func drawn(t *testing.T, seed uint64, isCalm bool) schedule.Simulation {
 
 func TestTheShippedCleanerHealsANodeShutdown(t *testing.T) {
 	for seed := range uint64(8) {
-		out := Play(t, drawn(t, seed+1, true), Options{Start: startFixed, WithTrace: true})
+		out := Play(t, drawn(t, seed+1, true), Options{Start: startFixed})
 		if out.Err != nil {
 			t.Fatalf("seed %d: %v", seed+1, out.Err)
 		}
@@ -75,8 +75,8 @@ func TestEqualSimulationsGiveEqualHistories(t *testing.T) {
 	seen := map[uint64]uint64{}
 	for seed := range uint64(10) {
 		plan := drawn(t, seed+1, false)
-		first := Play(t, plan, Options{Start: startFixed, WithTrace: true})
-		second := Play(t, plan, Options{Start: startFixed, WithTrace: true})
+		first := Play(t, plan, Options{Start: startFixed})
+		second := Play(t, plan, Options{Start: startFixed})
 		if first.Digest != second.Digest {
 			t.Fatalf("seed %d: %s", seed+1, cmp.Diff(first.Trace, second.Trace))
 		}

@@ -17,11 +17,12 @@ import (
 // user takes the steps of a schedule one after the other. It waits for what a
 // step needs, and otherwise acts whenever the gate lets it.
 type user struct {
-	steps   []schedule.Step
-	next    int
-	ready   time.Time // when the next step may be taken; zero until it is looked at
-	failed  *node     // the node that was failed last
-	victims []string  // names of the pods that were force deleted last, with their UIDs
+	steps    []schedule.Step
+	next     int
+	ready    time.Time // when the next step may be taken; zero until it is looked at
+	patience time.Time // when it is given up
+	failed   *node     // the node that was failed last
+	victims  []string  // names of the pods that were force deleted last, with their UIDs
 }
 
 func (u *user) isDone() bool { return u.next >= len(u.steps) }
@@ -33,11 +34,16 @@ func (w *world) userSteps(offer func(actor, key string, do func())) {
 		step := u.steps[u.next]
 		if u.ready.IsZero() {
 			u.ready = time.Now().Add(step.Delay)
+			u.patience = u.ready.Add(w.settleTime())
 		}
-		if time.Now().Before(u.ready) || !w.canTake(step) {
+		isLate := !time.Now().Before(u.patience)
+		switch {
+		case time.Now().Before(u.ready), !w.canTake(step) && !isLate:
 			return
-		}
-		if isWait(step.Do) {
+		case isLate && !w.canTake(step):
+			w.gaveUp(step)
+			continue
+		case isWait(step.Do):
 			w.took(step, "")
 			continue
 		}
@@ -65,7 +71,7 @@ func (w *world) canTake(step schedule.Step) bool {
 	case schedule.AwaitTerminating:
 		return w.isTerminating(w.user.failed)
 	case schedule.Settle:
-		return w.snapshot().Settled
+		return w.isSettled()
 	case schedule.FailNode:
 		return len(w.nodesWithPods(step.Target)) > 0
 	case schedule.ForceDelete:
@@ -132,15 +138,23 @@ func (w *world) nodesWithPods(target schedule.Target) []*node {
 
 // took records that the step was taken.
 func (w *world) took(step schedule.Step, target string) {
+	w.recordStep(history.Op{Target: target, Fault: step.Fault, F: string(step.Do), Type: history.OK})
+}
+
+// gaveUp records that what the step waits for did not come. What that means is
+// for the checkers; the user goes on.
+func (w *world) gaveUp(step schedule.Step) {
+	w.recordStep(history.Op{Fault: step.Fault, F: string(step.Do), Type: history.Fail, Error: "it took too long"})
+}
+
+// recordStep records a step as begun and ended, and turns to the next.
+func (w *world) recordStep(end history.Op) {
 	u := w.user
-	op := history.Op{
-		Process: namespaceName, Type: history.Invoke, F: string(step.Do), Lane: namespaceName, Iteration: 1, Step: u.next,
-		Target: target, Fault: step.Fault,
-	}
-	w.record.add(history.Record{Op: &op})
-	done := op
-	done.Type = history.OK
-	w.record.add(history.Record{Op: &done})
+	end.Process, end.Lane, end.Iteration, end.Step = namespaceName, namespaceName, 1, u.next
+	begin := end
+	begin.Type, begin.Error = history.Invoke, ""
+	w.record.add(history.Record{Op: &begin})
+	w.record.add(history.Record{Op: &end})
 	u.next, u.ready = u.next+1, time.Time{}
 }
 

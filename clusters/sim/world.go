@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -13,7 +15,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
@@ -44,11 +50,18 @@ type world struct {
 	user    *user
 
 	variant danmcni.Variant
+	core    kubernetes.Interface // of the CNI plugins
+	danm    *danm.Client
 	network danm.NetworkRef
 
 	pods      map[string]*corev1.Pod // by name, as committed
+	podList   []*corev1.Pod          // the same, sorted; nil after a change
 	endpoints map[string]*danm.Endpoint
+	holders   map[netip.Addr]types.UID // of each address, the last
 	bits      *danm.Network
+
+	settled     bool
+	settledAsOf int64 // resourceVersion
 
 	replicasWanted int
 	nodes          []*node
@@ -62,12 +75,14 @@ type world struct {
 	group   sync.WaitGroup // every goroutine of the world
 	scratch []option       // reused
 	granted []*call        // since the last look
+	worker  string         // replica of the cleaner that wrote last
 	trouble error          // the simulator itself is wrong
 
 	phase   phase
 	steps   Steps
 	reached map[string]int
 	trace   []string
+	story   []string
 }
 
 // phase is where a simulation stands.
@@ -120,19 +135,49 @@ func newWorld(plan schedule.Simulation, o Options) (*world, error) {
 	}
 	w := &world{
 		plan: plan, options: o, gate: newGate(), record: &recorder{}, choices: newChooser(plan), variant: variant,
-		pods: map[string]*corev1.Pod{}, endpoints: map[string]*danm.Endpoint{}, retryPod: map[types.UID]time.Time{},
+		pods: map[string]*corev1.Pod{}, endpoints: map[string]*danm.Endpoint{}, holders: map[netip.Addr]types.UID{}, retryPod: map[types.UID]time.Time{},
 		replicasWanted: plan.World.Pods, reached: map[string]int{},
 	}
 	w.faults = newFaults(w, plan.Faults)
 	w.user = &user{steps: plan.Steps}
-	w.server, err = apiserver.New(apiserver.Options{
-		Now: time.Now, NewUID: w.newUID, Groups: []danm.Group{group}, WatchList: plan.World.WatchList,
-	})
-	if err != nil {
+	if err := w.openServer(group); err != nil {
+		return nil, err
+	}
+	if w.core, w.danm, err = w.clients(); err != nil {
 		return nil, err
 	}
 	w.server.OnCommit(w.observe)
 	return w, w.furnish(group)
+}
+
+// template is a server with DANM's CRDs and how many UIDs it took.
+type template struct {
+	server *apiserver.Server
+	uids   int
+}
+
+// templates keeps one server for each API group. It is the same whoever makes
+// it, so that the first simulation of a process is like the second.
+var templates sync.Map
+
+// epoch is when every bubble begins.
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func (w *world) openServer(group danm.Group) error {
+	found, ok := templates.Load(group)
+	if !ok {
+		server, err := apiserver.New(apiserver.Options{
+			Now: func() time.Time { return epoch }, NewUID: w.newUID, Groups: []danm.Group{group},
+		})
+		if err != nil {
+			return err
+		}
+		found, _ = templates.LoadOrStore(group, template{server, w.uids})
+	}
+	t := found.(template)
+	w.uids = t.uids
+	w.server = t.server.Clone(apiserver.Options{Now: time.Now, NewUID: w.newUID, WatchList: w.plan.World.WatchList})
+	return nil
 }
 
 // newUID returns UIDs in a row. They look like UIDs, and sort by age.
@@ -143,14 +188,14 @@ func (w *world) newUID() types.UID {
 
 // observe follows the commits, as every part of the world would on a watch.
 func (w *world) observe(c apiserver.Commit) {
-	if !isRecorded(c.Resource.Resource) {
+	if !isRecorded(c.Resource.Resource) || c.Resource.Group != "" && c.Resource.Group != w.plan.World.Group {
 		return
 	}
-	if err := w.record.commit(c); err != nil {
-		w.fail(err)
-	}
+	w.record.commit(c)
+	w.noteCommit(c)
 	switch c.Resource.Resource {
 	case "pods":
+		w.podList = nil
 		if pod, ok := c.New.(*corev1.Pod); ok {
 			w.pods[c.Name] = pod
 		} else {
@@ -176,14 +221,10 @@ func (w *world) fail(err error) {
 func (w *world) do(user, method, path string, body any) int {
 	r := apiserver.Request{User: user, Method: method, Path: path, Query: url.Values{}, Accept: "application/json"}
 	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
+		var err error
+		if r.Body, r.ContentType, err = encodeBody(method, body); err != nil {
 			w.fail(fmt.Errorf("encoding a request: %w", err))
 			return 0
-		}
-		r.Body, r.ContentType = data, "application/json"
-		if method == http.MethodPatch {
-			r.ContentType = string(types.MergePatchType)
 		}
 	}
 	response := w.server.Serve(r)
@@ -191,6 +232,21 @@ func (w *world) do(user, method, path string, body any) int {
 		w.fail(fmt.Errorf("%s %s by %s: %d %s", method, path, user, response.Code, response.Body))
 	}
 	return response.Code
+}
+
+// protobufCodec is for Kubernetes' own kinds, because it is fast.
+var protobufCodec = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
+
+func encodeBody(method string, body any) (data []byte, contentType string, err error) {
+	if o, ok := body.(runtime.Object); ok {
+		data, err := runtime.Encode(protobufCodec, o)
+		return data, runtime.ContentTypeProtobuf, err
+	}
+	data, err = json.Marshal(body)
+	if method == http.MethodPatch {
+		return data, string(types.MergePatchType), err
+	}
+	return data, runtime.ContentTypeJSON, err
 }
 
 func podPath(namespace, name string) string {
@@ -207,12 +263,11 @@ func (w *world) deletePod(user string, pod *corev1.Pod, grace *int64) {
 
 // sortedPods returns the pods by name.
 func (w *world) sortedPods() []*corev1.Pod {
-	pods := make([]*corev1.Pod, 0, len(w.pods))
-	for _, pod := range w.pods {
-		pods = append(pods, pod)
+	if w.podList == nil {
+		w.podList = slices.Collect(maps.Values(w.pods))
+		slices.SortFunc(w.podList, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	}
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
-	return pods
+	return w.podList
 }
 
 func isRunning(pod *corev1.Pod) bool {

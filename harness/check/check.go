@@ -62,6 +62,7 @@ type judge struct {
 	model        *model
 	lives        []*life
 	lastSnapshot time.Time
+	ghosts       map[string]bool // sandboxes without pod that were told of, by ID
 
 	report   Report
 	unknowns map[Invariant]int
@@ -69,7 +70,7 @@ type judge struct {
 
 func newJudge(o Options) *judge {
 	return &judge{
-		options: o, lanes: newLanes(), unknowns: map[Invariant]int{},
+		options: o, lanes: newLanes(), unknowns: map[Invariant]int{}, ghosts: map[string]bool{},
 		report: Report{
 			Violations: []Violation{}, Findings: []Violation{}, Unknowns: []string{}, Unjudged: []string{},
 			Checked: map[Invariant]int{},

@@ -551,6 +551,29 @@ func TestALivePodWithoutEndpointIsBlamedOnWhoTookIt(t *testing.T) {
 	}
 }
 
+// Two living pods on one address are for people to sort out. Who is to blame is
+// whoever freed the address of the first.
+func TestASharedAddressIsBlamedOnWhoFreedIt(t *testing.T) {
+	for _, c := range []struct {
+		freer string
+		want  Verdict
+	}{{node2, Valid}, {cleaner, Invalid}} {
+		t.Run(c.freer, func(t *testing.T) {
+			h := tellOf(t, shape{danm.DanmNet, true, false, 2})
+			h.add("n1", "p", a15)
+			h.clear(c.freer, a15)
+			h.add("n2", "q", a15)
+			h.read(func(s *history.Snapshot) { s.Settled, s.Pending = false, "2 pods have one address" })
+			r := Check(h.records, Options{})
+			told := append(r.Violations, r.Findings...)
+			isTold := slices.ContainsFunc(told, func(v Violation) bool { return v.Invariant == Convergence })
+			if r.Verdict != c.want || !isTold {
+				t.Errorf("got %s, want %s, with a word about it: %+v", r.Verdict, c.want, told)
+			}
+		})
+	}
+}
+
 // Pods that do not come back are no proof against a cleaner whose sets agree,
 // and no proof for it either.
 func TestConvergenceIsUnknownWhilePodsAreMissing(t *testing.T) {

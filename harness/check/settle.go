@@ -128,6 +128,7 @@ func (s *settlement) judgeAll() {
 	s.judgePods()
 	s.judgeEndpoints()
 	s.judgeBits()
+	s.judgeRuntime()
 	s.judgeUnsettled()
 }
 
@@ -347,7 +348,26 @@ func (s *settlement) doublyHeld(addr netip.Addr, holders []*history.SnapshotEndp
 	v.Address = addr.String()
 	v.Message = fmt.Sprintf("%s of %s is held by %d endpoints, of %s (uid %s) and %s (uid %s)", addr, s.network, len(holders),
 		holders[0].Pod, holders[0].PodUID, holders[1].Pod, holders[1].PodUID)
+	living := slices.DeleteFunc(slices.Clone(holders), func(e *history.SnapshotEndpoint) bool { return s.pods[e.PodUID] == nil })
+	if len(living) > 1 {
+		v.Blame = s.blameForSharing(addr, s.model.endpoints[living[0].UID], s.model.endpoints[living[1].UID])
+	}
 	return v
+}
+
+// blameForSharing finds who let two living pods have one address. A cleaner has
+// to report that and must not heal it, because it cannot know which is right.
+func (s *settlement) blameForSharing(addr netip.Addr, first, second *endpoint) Blame {
+	if first == nil || second == nil {
+		return BlameOther // the model lacks what was read, which is reported
+	}
+	if second.created.place < first.created.place {
+		first, second = second, first
+	}
+	if clear := s.enablingClear(holding{s.network, addr}, first, second); clear != nil {
+		return s.blame(clear.user())
+	}
+	return BlameCNI
 }
 
 // add keeps a violation of this snapshot. Whoever broke it, the cleaner had to

@@ -185,6 +185,21 @@ type Snapshot struct {
 	Endpoints  []SnapshotEndpoint `json:"endpoints"`
 	Bits       []SnapshotBit      `json:"bits"` // set and not reserved
 	Reserved   []string           `json:"reserved,omitempty"`
+	Runtime    *SnapshotRuntime   `json:"runtime,omitempty"` // nil where nobody could be asked
+}
+
+// SnapshotRuntime is what the container runtimes of the lane's nodes said right
+// after the API was read. Nodes without power run nothing.
+type SnapshotRuntime struct {
+	Sandboxes []SnapshotSandbox `json:"sandboxes"`
+}
+
+// SnapshotSandbox is a sandbox of the lane's namespace that is ready.
+type SnapshotSandbox struct {
+	ID     string `json:"id"`
+	Node   string `json:"node"`
+	Pod    string `json:"pod"`
+	PodUID string `json:"podUid"`
 }
 
 // SnapshotPod is a pod of the lane as read.

@@ -14,8 +14,8 @@ const streamSimulation = 2
 // second of it costs lease calls; the orphan quarantine must exceed the 30 s
 // that a CNI ADD may take.
 const (
-	simReleaseQuarantine = 10*time.Second + 3*time.Millisecond
-	simOrphanQuarantine  = 41*time.Second + 7*time.Millisecond
+	SimReleaseQuarantine = 10*time.Second + 3*time.Millisecond
+	SimOrphanQuarantine  = 41*time.Second + 7*time.Millisecond
 )
 
 // Shape is what a simulation is drawn for.
@@ -61,7 +61,7 @@ func (d drawer) world(s Shape) World {
 			Kind: s.Kinds[d.IntN(len(s.Kinds))], Family: s.Families[d.IntN(len(s.Families))], Gateway: d.IntN(2) == 0,
 		},
 		WatchList: d.IntN(3) == 0, LeaderElect: s.Calm || d.IntN(6) > 0, SlowLease: d.IntN(2) == 0,
-		ReleaseQuarantine: simReleaseQuarantine, OrphanQuarantine: simOrphanQuarantine,
+		ReleaseQuarantine: SimReleaseQuarantine, OrphanQuarantine: SimOrphanQuarantine,
 	}
 }
 
@@ -111,7 +111,7 @@ func habitats() []habitat {
 		{DelLost, nil, 3, 0, 2}, {DelTwice, nil, 3, 0, 1}, {DelLate, nil, 3, 60 * second, 1}, {DelStalled, nil, 3, 60 * second, 1},
 		{AddCrashed, nil, 8, 0, 1}, {AddStalled, nil, 8, 25 * second, 1},
 		{EvictPod, nil, 200, 0, 1}, {DeletePod, nil, 200, 0, 2}, {ScaleDown, nil, 200, 20 * second, 1},
-		{EditNetwork, nil, 200, 0, 2}, {RenewNetwork, nil, 200, 0, 1}, {BothGroups, nil, 200, 30 * second, 1},
+		{EditNetwork, nil, 200, 0, 2}, {RenewNetwork, nil, 200, 0, 1}, {BothGroups, nil, 200, 90 * second, 1},
 	}
 }
 
@@ -157,4 +157,22 @@ func (d drawer) fault(h habitat, w World) SimFault {
 // onNetwork puts the resource of the world's network into a habitat.
 func onNetwork(on string, w World) string {
 	return strings.ReplaceAll(on, "NETWORK", strings.ToLower(w.Network.Kind)+"s")
+}
+
+// SieveFaults are faults that make sense at every place, one after the other.
+// Those that last do so for long enough to matter.
+func SieveFaults(w World) []SimFault {
+	const long = 30 * time.Second
+	faults := []SimFault{
+		{Do: CrashAfter, On: "cleaner write"}, {Do: ReplyLost, On: "cleaner write"}, {Do: TimeoutBefore, On: "cleaner"},
+		{Do: ServerError, On: "cleaner"}, {Do: Conflict, On: "cleaner write"}, {Do: CrashAfter, On: "cni write"},
+		{Do: ReplyLost, On: "cni write"}, {Do: StaleRestart, For: long}, {Do: PauseCleaner, For: 2 * long},
+		{Do: WatchCut}, {Do: WatchExpired}, {Do: WatchStall, For: long}, {Do: Coalesce, For: long},
+		{Do: AddCrashed}, {Do: AddStalled, For: 25 * time.Second}, {Do: DelLost}, {Do: DelLate, For: 2 * long}, {Do: DelTwice},
+		{Do: DelStalled, For: 2 * long},
+	}
+	for i := range faults {
+		faults[i].On = onNetwork(faults[i].On, w)
+	}
+	return faults
 }

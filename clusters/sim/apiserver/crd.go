@@ -1,11 +1,18 @@
 package apiserver
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
+	"sync"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/cleaner/deploy"
 )
 
 // definition is the part of a CustomResourceDefinition that is understood.
@@ -94,24 +101,53 @@ func (c *call) withdrawCRD(crd Object) error {
 	return nil
 }
 
-// establish writes into a CRD that it is served.
-func (c *call) establish(crd *unstructured.Unstructured) error {
-	k, err := kindOf(crd)
-	if err != nil {
-		return err
-	}
+// established is the status of a CRD whose resource is served.
+func (k *kind) established(now metav1.Time) map[string]any {
 	condition := func(name, reason string) any {
 		return map[string]any{
-			"type": name, "status": "True", "reason": reason, "message": "",
-			"lastTransitionTime": c.now().UTC().Format("2006-01-02T15:04:05Z"),
+			"type": name, "status": "True", "reason": reason, "message": "", "lastTransitionTime": now.UTC().Format(time.RFC3339),
 		}
 	}
 	names := map[string]any{"plural": k.Resource, "singular": k.Singular, "kind": k.Kind, "listKind": k.Kind + "List"}
-	crd.Object["status"] = map[string]any{
+	return map[string]any{
 		"acceptedNames": names, "storedVersions": []any{k.Version},
 		"conditions": []any{condition("NamesAccepted", "NoConflicts"), condition("Established", "InitialNamesAccepted")},
 	}
-	return nil
+}
+
+// prepared is a CRD of DANM's with what it defines.
+type prepared struct {
+	crd  *unstructured.Unstructured
+	kind *kind
+}
+
+var (
+	preparedLock   sync.Mutex
+	preparedGroups = map[danm.Group][]prepared{}
+)
+
+// definitionsOf returns DANM's CRDs in the group. They are read once in the
+// life of the process, and never changed.
+func definitionsOf(g danm.Group) ([]prepared, error) {
+	preparedLock.Lock()
+	defer preparedLock.Unlock()
+	if list, ok := preparedGroups[g]; ok {
+		return list, nil
+	}
+	crds, err := deploy.CRDs(g)
+	if err != nil {
+		return nil, err
+	}
+	var list []prepared
+	for _, crd := range crds {
+		k, err := kindOf(crd)
+		if err != nil {
+			return nil, fmt.Errorf("reading CRD %s: %w", crd.GetName(), err)
+		}
+		list = append(list, prepared{crd, k})
+	}
+	preparedGroups[g] = list
+	return list, nil
 }
 
 // isCustomSpecChanged compares everything but metadata, and but the status if

@@ -69,9 +69,11 @@ func (c *call) admitAndCreate(o Object) (*version, error) {
 		return nil, err
 	}
 	if t.kind.isDefinition() {
-		if err := c.establish(o.(*unstructured.Unstructured)); err != nil {
+		k, err := kindOf(o)
+		if err != nil {
 			return nil, err
 		}
+		o.(*unstructured.Unstructured).Object["status"] = k.established(c.now())
 	}
 	v := c.commit(t, nil, o)
 	return v, c.afterCommit(t, o)

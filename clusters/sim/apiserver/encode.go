@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -140,9 +141,22 @@ func (k *kind) encodeList(meta metav1.ListMeta, items []*version, e encoding) []
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(out, v.bytes(e)...)
+		out = append(out, k.listItem(v.bytes(e))...)
 	}
 	return append(out, "]}\n"...)
+}
+
+// listItem is an object of Kubernetes' own kinds without its kind and version,
+// which lists leave out. Custom resources keep theirs.
+func (k *kind) listItem(object []byte) []byte {
+	if k.isCustom() {
+		return object
+	}
+	named := `{"kind":` + strconv.Quote(k.Kind) + `,"apiVersion":` + strconv.Quote(k.GroupVersion().String()) + `,`
+	if rest, ok := bytes.CutPrefix(object, []byte(named)); ok {
+		return append([]byte("{"), rest...)
+	}
+	return object
 }
 
 func encodeStatus(status *metav1.Status, e encoding) []byte {

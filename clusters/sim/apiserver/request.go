@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,6 +31,9 @@ type Response struct {
 	Code        int
 	ContentType string
 	Body        []byte
+	// RetryAfter is how many seconds the client shall wait before it tries
+	// again; 0 says nothing about that.
+	RetryAfter int
 	// Effect is the resourceVersion of the last commit that the request made,
 	// 0 if it changed nothing.
 	Effect int64
@@ -52,7 +56,11 @@ func FromHTTP(r *http.Request, user string) (Request, error) {
 
 // ToHTTP makes the response to r.
 func (p Response) ToHTTP(r *http.Request) *http.Response {
-	return newHTTPResponse(r, p.Code, p.ContentType, io.NopCloser(bytes.NewReader(p.Body)))
+	response := newHTTPResponse(r, p.Code, p.ContentType, io.NopCloser(bytes.NewReader(p.Body)))
+	if p.RetryAfter > 0 {
+		response.Header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	return response
 }
 
 func newHTTPResponse(r *http.Request, code int, contentType string, body io.ReadCloser) *http.Response {

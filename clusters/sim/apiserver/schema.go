@@ -186,10 +186,23 @@ func toStrings(values []any) []string {
 	return out
 }
 
+// dropNulls removes null where the schema does not allow it, as if the client
+// had left the field out.
+func (s *structure) dropNulls(value map[string]any) {
+	maps.DeleteFunc(value, func(name string, v any) bool {
+		own := s.Properties[name]
+		if own == nil {
+			own = s.AdditionalProperties
+		}
+		return v == nil && own != nil && !own.Nullable
+	})
+}
+
 // rootFields are what every object has, whatever its schema says.
 var rootFields = []string{"apiVersion", "kind", "metadata"}
 
 func (s *structure) checkMap(value map[string]any, path *field.Path) field.ErrorList {
+	s.dropNulls(value)
 	var errs field.ErrorList
 	for _, name := range s.Required {
 		if _, ok := value[name]; !ok {

@@ -41,7 +41,11 @@ func (c *call) refuse(err error) Response {
 	if negotiated != nil {
 		e = inJSON
 	}
-	return Response{Code: int(status.Code), ContentType: e.contentType(), Body: encodeStatus(status, e), Effect: c.effect}
+	response := Response{Code: int(status.Code), ContentType: e.contentType(), Body: encodeStatus(status, e), Effect: c.effect}
+	if status.Details != nil {
+		response.RetryAfter = int(status.Details.RetryAfterSeconds)
+	}
+	return response
 }
 
 func (c *call) serve() (answer, error) {

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
-	"github.com/danm-chaos/danm-chaos/cleaner/deploy"
 )
 
 // UserSystem makes the namespaces that every cluster has.
@@ -56,7 +55,7 @@ func New(o Options) (*Server, error) {
 		s.serveKind(k)
 	}
 	for _, name := range systemNamespaces {
-		if err := s.install(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, "namespaces"); err != nil {
+		if err := s.createNamespace(name); err != nil {
 			return nil, err
 		}
 	}
@@ -68,29 +67,28 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
+// installGroup creates the CRDs of a group. Their kinds are shared by all
+// servers of the process, which begins thousands of them.
 func (s *Server) installGroup(g danm.Group) error {
-	crds, err := deploy.CRDs(g)
+	prepared, err := definitionsOf(g)
 	if err != nil {
 		return fmt.Errorf("making an API server: %w", err)
 	}
-	for _, crd := range crds {
-		if err := s.install(crd, crdResource.Resource); err != nil {
-			return err
-		}
+	for _, d := range prepared {
+		crd := copyUnstructured(d.crd)
+		c := &call{Server: s, request: Request{User: UserSystem}, target: target{table: s.tables[crdResource.GroupResource()]}}
+		c.stamp(crd)
+		crd.Object["status"] = d.kind.established(s.now())
+		c.commit(c.target.table, nil, crd)
+		s.serveKind(d.kind)
 	}
 	return nil
 }
 
-// install creates an object before anybody else uses the server.
-func (s *Server) install(o Object, resource string) error {
-	for _, t := range s.tables {
-		if t.kind.Resource != resource {
-			continue
-		}
-		c := &call{Server: s, request: Request{User: UserSystem}, target: target{table: t}}
-		if _, err := c.admitAndCreate(o); err != nil {
-			return fmt.Errorf("making an API server: creating %s %s: %w", resource, o.GetName(), err)
-		}
+func (s *Server) createNamespace(name string) error {
+	c := &call{Server: s, request: Request{User: UserSystem}, target: target{table: s.tables[corev1.Resource("namespaces")]}}
+	if _, err := c.admitAndCreate(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+		return fmt.Errorf("making an API server: creating namespace %s: %w", name, err)
 	}
 	return nil
 }
@@ -115,7 +113,11 @@ type Commit struct {
 	Namespace string
 	Name      string
 	Old, New  Object
+	state     *version // New, or Old if that is nil
 }
+
+// JSON returns the encoded New, or Old if that is nil. It must not be changed.
+func (c Commit) JSON() []byte { return c.state.bytes(inJSON) }
 
 // OnCommit calls hook with every commit from now on, inside the request that
 // made it. The hook may read, and must not write.

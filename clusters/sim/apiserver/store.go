@@ -143,13 +143,15 @@ func (c *call) announce(t *table, e *entry, old, new *version) {
 	c.effect = c.revision
 	commit := Commit{
 		RV: c.revision, Time: c.options.Now(), User: c.request.User, Verb: c.verb(),
-		Resource: t.kind.groupResource(), Namespace: e.namespace, Name: e.name,
+		Resource: t.kind.groupResource(), Namespace: e.namespace, Name: e.name, state: new,
 	}
 	if old != nil {
 		commit.Old = old.object
 	}
 	if new != nil {
 		commit.New = new.object
+	} else {
+		commit.state = old
 	}
 	for _, hook := range c.hooks {
 		hook(commit)

@@ -120,8 +120,10 @@ func (c *call) keepServerFields(old, o Object) {
 	o.SetCreationTimestamp(old.GetCreationTimestamp())
 	o.SetSelfLink("")
 	o.SetManagedFields(nil)
-	o.SetDeletionTimestamp(old.GetDeletionTimestamp())
-	o.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	if at := old.GetDeletionTimestamp(); at != nil {
+		o.SetDeletionTimestamp(at)
+		o.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	}
 	c.target.table.kind.name(o)
 }
 
@@ -155,6 +157,9 @@ func (c *call) validateUpdate(old, o Object) error {
 	metadata := field.NewPath("metadata")
 	if o.GetUID() != old.GetUID() {
 		return c.invalid(field.Invalid(metadata.Child("uid"), o.GetUID(), "field is immutable"))
+	}
+	if old.GetDeletionTimestamp() == nil && o.GetDeletionTimestamp() != nil {
+		return c.invalid(field.Invalid(metadata.Child("deletionTimestamp"), o.GetDeletionTimestamp(), "field is immutable"))
 	}
 	if old.GetDeletionTimestamp() != nil {
 		for _, f := range o.GetFinalizers() {

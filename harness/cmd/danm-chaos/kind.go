@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/danm-chaos/danm-chaos/clusters"
+	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 	"github.com/danm-chaos/danm-chaos/clusters/kind"
 	"github.com/danm-chaos/danm-chaos/harness/history"
 )
@@ -46,6 +47,10 @@ func (f kindFlags) check(cluster string) error {
 	return nil
 }
 
+// deploysCleaner tells whether the cleaner runs in pods. Canaries and programs
+// of others have no image.
+func (p plan) deploysCleaner() bool { return p.cluster == kindCluster && p.cleaner == defaultCleaner }
+
 // kindMisses are the flags of a kind cluster that the harness does not know of.
 // Whether it was kept changes nothing of what happened.
 func (p plan) kindMisses() string {
@@ -59,13 +64,13 @@ func (p plan) kindMisses() string {
 	})
 }
 
-// checkMachine finds out before anything is made whether the machine can run
-// the cluster at all.
-func (p plan) checkMachine(ctx context.Context) error {
+// prepareMachine finds out before anything of the run is made whether the
+// machine can run the cluster at all.
+func (p plan) prepareMachine(ctx context.Context, out io.Writer) error {
 	if p.cluster != kindCluster {
 		return nil
 	}
-	err := kind.CheckHost(ctx, p.nodeImage)
+	err := kind.Prepare(ctx, p.nodeImage, out)
 	if unfit := (*kind.UnfitHostError)(nil); errors.As(err, &unfit) {
 		return usagef("--cluster %s: %w", kindCluster, unfit)
 	}
@@ -90,6 +95,37 @@ func startKind(ctx context.Context, p plan, d runDir, records history.Recorder, 
 		return nil, err // not c, which would be a non-nil interface around nil
 	}
 	return c, nil
+}
+
+// examine looks at what a kind of cluster needs.
+func examine(ctx context.Context, cluster, image string) []controlplane.Finding {
+	if cluster == kindCluster {
+		return kind.Doctor(ctx, image)
+	}
+	return controlplane.Doctor(ctx)
+}
+
+// cleanRuns cleans what clusters of every kind left. A run has one of them, so
+// that an ID is known to one only.
+func cleanRuns(ctx context.Context, id string, out io.Writer) error {
+	said := &noticing{out: out}
+	err := errors.Join(controlplane.Clean(ctx, id, said), kind.Clean(ctx, id, said))
+	if err == nil && !said.anything {
+		fmt.Fprintln(out, "nothing to clean")
+	}
+	return err
+}
+
+// noticing notices whether something is written.
+type noticing struct {
+	out      io.Writer
+	anything bool
+}
+
+// Write passes the text on.
+func (n *noticing) Write(p []byte) (int, error) {
+	n.anything = true
+	return n.out.Write(p)
 }
 
 // end closes the cluster, or leaves it if it is to be kept.

@@ -40,7 +40,7 @@ func newCatalogue() catalogue {
 			{kindCluster, "real nodes as containers: kubelet, containerd, CNI plugin"},
 		},
 		Cleaners: []entry{
-			{"fixed", "danm-cleaner of this project, as a process of its own"},
+			{"fixed", "danm-cleaner of this project, as a process of its own; on kind by its manifests, in two pods"},
 			{"canary:NAME", "a cleaner that is known to be wrong"},
 			{"exec:COMMAND", "any program; " + kubeconfigPlace + " becomes the path of a kubeconfig"},
 		},

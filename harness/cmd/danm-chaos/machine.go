@@ -12,7 +12,7 @@ import (
 func (a *app) cleanCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "clean [RUNID]",
-		Short: "End the processes and remove the folders that killed runs left behind",
+		Short: "End and remove what killed runs left behind, and clusters that were kept",
 		Args:  takes(0, 1, ""),
 		RunE: func(c *cobra.Command, args []string) error {
 			id := ""
@@ -21,7 +21,7 @@ func (a *app) cleanCommand() *cobra.Command {
 			}
 			ctx, signals := catchInterrupts(c.Context(), a.stderr)
 			defer signals.release()
-			if err := controlplane.Clean(ctx, id, a.stdout); err != nil {
+			if err := cleanRuns(ctx, id, a.stdout); err != nil {
 				fmt.Fprintf(a.stderr, "danm-chaos: cleanup incomplete: %v\n", err)
 				return exitError(exitUnclean)
 			}
@@ -44,7 +44,7 @@ func (a *app) programsCommand() *cobra.Command {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	var cluster string
+	var cluster, image string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "doctor",
@@ -54,7 +54,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			if err := checkCluster(cluster); err != nil {
 				return err
 			}
-			findings := controlplane.Doctor(c.Context())
+			findings := examine(c.Context(), cluster, image)
 			print := a.printFindings
 			if asJSON {
 				print = func(f []controlplane.Finding) error { return a.printJSON(f) }
@@ -66,14 +66,16 @@ func (a *app) doctorCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&cluster, "cluster", defaultCluster, "kind of cluster")
+	c.Flags().StringVar(&image, "node-image", "", "kind: the node image that a run would be given")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
 
+// healthCode is the code with which a run would refuse to begin.
 func healthCode(findings []controlplane.Finding) int {
 	for _, f := range findings {
-		if !f.OK {
-			return exitUnknown
+		if !f.OK && !f.Optional {
+			return exitUsage
 		}
 	}
 	return exitValid
@@ -83,13 +85,16 @@ func (a *app) printFindings(findings []controlplane.Finding) error {
 	out := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	for _, f := range findings {
 		state := "ok"
-		if !f.OK {
+		switch {
+		case !f.OK && f.Optional:
+			state = "without"
+		case !f.OK:
 			state = "MISSING"
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\n", state, f.Name, f.Detail)
 		if f.Cure != "" {
-			fmt.Fprintf(out, "\t\tcure: %s\n", f.Cure)
+			f.Detail += "; cure: " + f.Cure
 		}
+		fmt.Fprintf(out, "%s\t%s\t%s\n", state, f.Name, f.Detail)
 	}
 	return out.Flush()
 }

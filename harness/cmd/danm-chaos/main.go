@@ -1,3 +1,5 @@
+//go:debug randseednop=0
+
 // Command danm-chaos breaks clusters under a DANM cleaner and judges what the
 // cleaner did. It only wires: flags, signals, run directories and output. All
 // judgement is in package check, all rendering in package reports.
@@ -109,8 +111,8 @@ Exit codes: 0 valid, 1 an invariant was violated, 2 inconclusive or interrupted,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usagef("%w (see %s --help)", err, c.CommandPath())
 	})
-	root.AddCommand(a.listCommand(), a.runCommand(), a.replayCommand(), a.reportCommand(), a.canariesCommand(),
-		a.cleanCommand(), a.doctorCommand(), a.programsCommand(), a.versionCommand(), a.canaryCommand())
+	root.AddCommand(a.listCommand(), a.runCommand(), a.replayCommand(), a.shrinkCommand(), a.reportCommand(), a.canariesCommand(),
+		a.cleanCommand(), a.doctorCommand(), a.programsCommand(), a.versionCommand(), a.canaryCommand(), a.simulateCommand(), a.stressCommand())
 	return root
 }
 

@@ -22,10 +22,18 @@ func (a *app) replayCommand() *cobra.Command {
 		Use:   "replay FILE",
 		Short: "Run a stored schedule again",
 		Long: `Runs a stored schedule again: same scenario, seed, lanes and iterations. FILE is a
-run directory or its schedule.json. What the run directory says about cleaner,
+run directory or its schedule.json, or a simulation, which gives the same history
+byte for byte. What the run directory says about cleaner,
 API group and CNI holds, unless flags say otherwise.`,
 		Args: takes(1, 1, "the schedule or run directory"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if sim, ok, err := readSimulation(args[0]); err == nil && ok {
+				given := ""
+				if c.Flags().Changed("cleaner") {
+					given = f.cleaner
+				}
+				return a.replaySimulation(c.Context(), sim, cleanerOf(sim, given))
+			}
 			s, err := readStored(args[0])
 			if err != nil {
 				return err

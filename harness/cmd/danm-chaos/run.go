@@ -26,6 +26,16 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run SCENARIO... | -f FILE",
 		Short: "Run scenarios and judge the cleaner",
 		RunE: func(c *cobra.Command, names []string) error {
+			if f.cluster == simCluster && f.file == "" {
+				return a.search(c.Context(), f, names)
+			}
+			if sim, ok, err := readSimulation(f.file); err == nil && ok && len(names) == 0 {
+				given := ""
+				if c.Flags().Changed("cleaner") {
+					given = f.cleaner
+				}
+				return a.replaySimulation(c.Context(), sim, cleanerOf(sim, given))
+			}
 			plans, err := a.plans(f, names)
 			if err != nil {
 				return err
@@ -34,9 +44,22 @@ func (a *app) runCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVarP(&f.file, "file", "f", "", "scenario file, YAML or JSON; - reads the standard input")
+	c.Flags().IntVar(&f.systematic, "systematic", 0, "on the simulator: play all interleavings of the smallest world with at most so many preemptions; 2 takes minutes")
+	c.Flags().BoolVar(&f.sieve, "sieve", false, "on the simulator: play one fault after the other at every place where it can strike")
 	f.registerCleaner(c.Flags())
 	f.register(c.Flags())
 	return c
+}
+
+// search runs the simulator in the mode that is asked for.
+func (a *app) search(ctx context.Context, f runFlags, names []string) error {
+	switch {
+	case f.systematic > 0:
+		return a.enumerate(ctx, f)
+	case f.sieve:
+		return a.sieveAll(ctx, f, names)
+	}
+	return a.runSim(ctx, f, names)
 }
 
 // runAll runs one scenario after the other. Without --keep-going the first that
@@ -104,7 +127,7 @@ func (a *app) conclude(o outcome) error {
 // runOne runs a plan in a run directory of its own. It returns an error only
 // when there is no place to report to; all other trouble is in the result.
 func (a *app) runOne(ctx context.Context, signals *interrupts, p plan) (o outcome, err error) {
-	if err := p.checkMachine(ctx); err != nil {
+	if err := p.prepareMachine(ctx, a.stdout); err != nil {
 		return o, err
 	}
 	p = p.patient()
@@ -180,7 +203,7 @@ func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcom
 		Scenario: p.scenario, ScenarioArgs: p.named, Cluster: cluster, Group: p.group, Seed: p.seed,
 		Iterations: p.iterations, Lanes: p.lanes, For: p.duration,
 		RunID: o.dir.id, Out: o.dir.path, History: records, HistoryPath: o.dir.join(historyFile),
-		Cleaner: clusters.CleanerSpec{Argv: p.argv, Logs: logs.cleaner}, CleanerName: p.cleaner, DryRun: p.dryRun,
+		Cleaner: clusters.CleanerSpec{Argv: p.argv, IsDeployed: p.deploysCleaner(), Logs: logs.cleaner}, CleanerName: p.cleaner, DryRun: p.dryRun,
 		BlameAny: p.blame == blameAny, KeepGoing: p.keepGoing,
 		CNI: string(p.variant), Commit: o.result.Commit, Versions: o.result.Versions, Observer: progress,
 	})

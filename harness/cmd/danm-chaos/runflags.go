@@ -37,6 +37,9 @@ type runFlags struct {
 	iterations        int
 	duration          time.Duration
 	seed              string
+	seeds             string
+	systematic        int
+	sieve             bool
 	lanes             int
 	cleaner           string
 	group             string
@@ -55,6 +58,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&f.iterations, "iterations", 0, "how many iterations, over all lanes; 0 leaves it to the scenario")
 	fs.DurationVar(&f.duration, "for", 0, "begin no iteration after that long; 0 lets the iterations end the run")
 	fs.StringVar(&f.seed, "seed", "", "number below 2^64 or commit hash that decides victims, delays and order; empty draws one and prints it")
+	fs.StringVar(&f.seeds, "seeds", "", "range of seeds A-B for the simulator; empty means "+defaultSeeds)
 	fs.IntVar(&f.lanes, "lanes", 0, "StatefulSets side by side, each with nodes and a network of its own; 0 leaves it to the scenario")
 	fs.StringVar(&f.group, "danm-api", string(defaultGroup), "API group of DANM's objects: "+joined(danm.Groups()))
 	fs.StringVar(&f.cni, "cni", string(danmcni.Danm43), "whose CNI the nodes have: "+joined(danmcni.Variants()))
@@ -119,14 +123,25 @@ func (a *app) plans(f runFlags, names []string) ([]plan, error) {
 
 // check checks the flags, which do not depend on the scenario.
 func (f runFlags) check() (plan, error) {
-	p := plan{runFlags: f}
 	if err := checkCluster(f.cluster); err != nil {
-		return p, err
+		return plan{}, err
 	}
-	err := f.kindFlags.check(f.cluster)
+	if err := f.kindFlags.check(f.cluster); err != nil {
+		return plan{}, err
+	}
+	p, err := f.checkScalars()
 	if err != nil {
 		return p, err
 	}
+	p.argv, err = cleanerArgv(f.cleaner, cleanerFlags{group: p.group, dryRun: f.dryRun, isDeployed: p.deploysCleaner(),
+		releaseQuarantine: f.releaseQuarantine, orphanQuarantine: f.orphanQuarantine})
+	return p, err
+}
+
+// checkScalars checks the flags that every kind of cluster has.
+func (f runFlags) checkScalars() (plan, error) {
+	p := plan{runFlags: f}
+	var err error
 	if p.seed, err = parseSeed(f.seed); err != nil {
 		return p, err
 	}
@@ -136,12 +151,7 @@ func (f runFlags) check() (plan, error) {
 	if p.variant, err = danmcni.ParseVariant(f.cni); err != nil {
 		return p, usagef("--cni: %w", err)
 	}
-	if err := f.checkNumbers(); err != nil {
-		return p, err
-	}
-	p.argv, err = cleanerArgv(f.cleaner, cleanerFlags{group: p.group, dryRun: f.dryRun,
-		releaseQuarantine: f.releaseQuarantine, orphanQuarantine: f.orphanQuarantine})
-	return p, err
+	return p, f.checkNumbers()
 }
 
 func (f runFlags) checkNumbers() error {

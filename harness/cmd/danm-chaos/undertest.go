@@ -24,6 +24,7 @@ type cleanerFlags struct {
 	releaseQuarantine time.Duration
 	orphanQuarantine  time.Duration
 	dryRun            bool
+	isDeployed        bool // in pods, by its manifests
 }
 
 // cleanerArgv resolves --cleaner to a program and its arguments.
@@ -53,9 +54,12 @@ func fixedArgv(f cleanerFlags) ([]string, error) {
 	if err := checkExecutable(path); err != nil {
 		return nil, usagef("--cleaner fixed: %s: %w: run `make build`", path, err)
 	}
-	argv := []string{path, "run", "--kubeconfig", kubeconfigPlace, "--danm-api", string(f.group),
-		"--release-quarantine", f.releaseQuarantine.String(), "--orphan-quarantine", f.orphanQuarantine.String(),
-		"--leader-elect=false", "--metrics-bind-address", "0", "--health-probe-bind-address", "0", "-v", "1"}
+	argv := []string{path}
+	if !f.isDeployed {
+		argv = append(argv, "run", "--kubeconfig", kubeconfigPlace, "--danm-api", string(f.group),
+			"--leader-elect=false", "--metrics-bind-address", "0", "--health-probe-bind-address", "0")
+	}
+	argv = append(argv, "--release-quarantine", f.releaseQuarantine.String(), "--orphan-quarantine", f.orphanQuarantine.String(), "-v", "1")
 	if f.dryRun {
 		argv = append(argv, "--dry-run")
 	}

@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+)
+
+// tell adds a sentence to the story, with the virtual time that has passed.
+func (w *world) tell(format string, args ...any) {
+	at := time.Since(epoch).Truncate(time.Millisecond)
+	w.story = append(w.story, fmt.Sprintf("%9.3fs  %s", at.Seconds(), fmt.Sprintf(format, args...)))
+}
+
+// tellOption tells what happens next, unless it is nothing to tell.
+func (w *world) tellOption(o option) {
+	switch o.kind {
+	case deliverEvent:
+		if e, ok := o.stream.watch.Peek(); ok && e.Name != "" {
+			w.tell("%s hears: %s %s %s", o.actor, strings.ToLower(string(e.Type)), one(o.stream.resource), w.known(o.stream.resource, e.Name))
+		}
+	case worldStep:
+		w.tell("%s: %s", o.actor, strings.TrimPrefix(o.key, o.actor+" "))
+	case passTime:
+		w.tell("time passes: %s", o.pause.Round(time.Millisecond))
+	}
+}
+
+// tellCall tells of a request and what came of it.
+func (w *world) tellCall(c *call, a answer) {
+	if c.target == "leases" || c.target == "discovery" {
+		return
+	}
+	verb := map[string]string{
+		"get": "reads", "list": "lists", "watch": "watches", "create": "creates", "update": "writes", "patch": "patches", "delete": "deletes",
+	}[c.verb]
+	name := c.request.Path[strings.LastIndexByte(c.request.Path, '/')+1:]
+	object := c.target
+	if c.verb != "list" && c.verb != "watch" && c.verb != "create" {
+		object = one(c.target) + " " + w.known(c.target, name)
+	}
+	outcome := ""
+	switch {
+	case a.err != nil:
+		outcome = ": " + a.err.Error()
+	case a.response.Code >= http.StatusBadRequest:
+		outcome = fmt.Sprintf(": refused, %d", a.response.Code)
+	}
+	w.tell("%s %s %s%s", c.actor.name, verb, object, outcome)
+}
+
+// one names one object of a resource.
+func one(resource string) string {
+	switch {
+	case resource == danm.EndpointResource:
+		return "DanmEp"
+	case resource == "pods":
+		return "pod"
+	case resource == "nodes":
+		return "node"
+	}
+	if kind, ok := danm.NetworkKindOf(resource); ok {
+		return string(kind)
+	}
+	return resource
+}
+
+// known adds to an endpoint's name whose it is.
+func (w *world) known(resource, name string) string {
+	if ep := w.endpoints[name]; ep != nil && resource == danm.EndpointResource {
+		return fmt.Sprintf("%s (of %s %s, %s)", name, ep.Spec.Pod, ep.Spec.PodUID[:8], ep.Spec.Interface.Address+ep.Spec.Interface.AddressIPv6)
+	}
+	return name
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/danm-chaos/danm-chaos/clusters/sim"
+	"github.com/danm-chaos/danm-chaos/harness"
+	"github.com/danm-chaos/danm-chaos/harness/check"
+	"github.com/danm-chaos/danm-chaos/harness/schedule"
+	"github.com/danm-chaos/danm-chaos/harness/search"
+	"github.com/danm-chaos/danm-chaos/reports"
+	"github.com/danm-chaos/danm-chaos/scenarios"
+)
+
+const simCluster = "sim"
+
+// defaultSeeds are run where the command line names none.
+const defaultSeeds = "1-1000"
+
+// workerMemory is what one worker may use before it collects garbage. It
+// collects none below that, as a simulation leaves little behind.
+const workerMemory = "1GiB"
+
+// workers returns a pool of worker processes, one for each core.
+func workers() search.Pool {
+	return search.Pool{Workers: runtime.NumCPU(), Command: func(ctx context.Context) *exec.Cmd {
+		c := exec.CommandContext(ctx, self(), workerCommand)
+		c.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT="+workerMemory)
+		return c
+	}}
+}
+
+// self is the path of this program.
+func self() string {
+	path, err := os.Executable()
+	if err != nil {
+		return os.Args[0]
+	}
+	return path
+}
+
+// parseSeeds reads "A-B" or a single seed.
+func parseSeeds(text string) (first, last uint64, err error) {
+	from, to, isRange := strings.Cut(text, "-")
+	if first, err = strconv.ParseUint(from, 10, 64); err == nil && isRange {
+		last, err = strconv.ParseUint(to, 10, 64)
+	} else {
+		last = first
+	}
+	if err != nil || last < first {
+		return 0, 0, usagef("--seeds %q: not a range of numbers: give, for example, --seeds %s", text, defaultSeeds)
+	}
+	return first, last, nil
+}
+
+// sweepOf checks a command line for the simulator.
+func (a *app) sweepOf(f runFlags, names []string) (search.Sweep, error) {
+	s := search.Sweep{Pool: workers(), Cleaner: f.cleaner, For: f.duration, KeepGoing: f.keepGoing, BlameAny: f.blame == blameAny, Now: time.Now}
+	p, err := f.checkScalars()
+	if err != nil {
+		return s, err
+	}
+	if _, err := starterOf(f.cleaner); err != nil {
+		return s, usagef("--cleaner: %w", err)
+	}
+	seeds := f.seeds
+	if seeds == "" && f.seed != "" {
+		seeds = fmt.Sprint(p.seed)
+	}
+	if seeds == "" {
+		seeds = defaultSeeds
+	}
+	if s.First, s.Last, err = parseSeeds(seeds); err != nil {
+		return s, err
+	}
+	if f.duration > 0 && f.seeds == "" {
+		s.Last = ^uint64(0) >> 1
+	}
+	if len(names) == 0 {
+		names = scenarios.Names()
+	}
+	for _, name := range names {
+		scenario, err := namedScenario(name)
+		if err != nil {
+			return s, err
+		}
+		s.Shapes = append(s.Shapes, scenario.Shape(p.group, string(p.variant)))
+	}
+	return s, nil
+}
+
+// runSim searches with the simulator and reports like every other run.
+func (a *app) runSim(ctx context.Context, f runFlags, names []string) error {
+	s, err := a.sweepOf(f, names)
+	if err != nil {
+		return err
+	}
+	ctx, signals := catchInterrupts(ctx, a.stderr)
+	defer signals.release()
+	started := time.Now()
+	dir, err := newRunDir(f.out, started, s.First)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.stdout, "%s on %s, cleaner %s, from seed %d, %d workers, run %s\n",
+		scenarioList(s), simCluster, s.Cleaner, s.First, s.Pool.Workers, dir.id)
+	s.Progress = func(t search.Totals) {
+		fmt.Fprintf(a.stdout, "%6d seeds, %.0f/s, %.0f steps/s\n", t.Seeds, rate(t.Seeds, t.Took), rate(int(t.Steps), t.Took))
+	}
+	totals, err := s.Run(ctx)
+	if err != nil {
+		fmt.Fprintf(a.stderr, "danm-chaos: bug in the simulator: %v\n", err)
+		return exitWith(exitHarnessBug)
+	}
+	if totals.Divergence != "" {
+		fmt.Fprintf(a.stderr, "danm-chaos: bug in the simulator: two runs of one seed differ: %s\n", totals.Divergence)
+		return exitWith(exitHarnessBug)
+	}
+	missing := a.missing(s, totals)
+	result, err := a.simResult(s, totals, missing, dir, started)
+	if err != nil {
+		return err
+	}
+	a.printTotals(s, totals, missing)
+	fmt.Fprintf(a.stdout, "\nrun directory: %s\n", dir.path)
+	if err := reports.Write(dir.path, result); err != nil {
+		return err
+	}
+	a.printVerdict(result, totals)
+	return exitWith(codeOf(result.Verdict))
+}
+
+func rate(n int, took time.Duration) float64 {
+	if took <= 0 {
+		return 0
+	}
+	return float64(n) / took.Seconds()
+}
+
+func scenarioList(s search.Sweep) string {
+	var names []string
+	for _, shape := range s.Shapes {
+		names = append(names, shape.Scenario)
+	}
+	return strings.Join(names, ", ")
+}
+
+// coverageSeeds is how many seeds it takes until everything should have
+// happened once.
+const coverageSeeds = 2000
+
+// missing is what a search of that size should have reached and did not.
+func (a *app) missing(s search.Sweep, t search.Totals) []string {
+	if t.Seeds < coverageSeeds {
+		return nil
+	}
+	return t.Missing(schedule.SimFaultKinds(), sim.Sometimes())
+}
+
+// simResult stores what failed and sums the search up.
+func (a *app) simResult(s search.Sweep, t search.Totals, missing []string, dir runDir, started time.Time) (harness.Result, error) {
+	commit, versions := buildVersions()
+	result := harness.Result{
+		SchemaVersion: harness.ResultSchemaVersion, RunID: dir.id, Scenario: scenarioList(s), Cluster: simCluster, Cleaner: s.Cleaner,
+		Group: s.Shapes[0].Group, CNI: s.Shapes[0].CNI, Seed: s.First, Commit: commit, Versions: versions, Started: started,
+		DurationSeconds: t.Took.Seconds(), Verdict: t.Verdict(missing), Unknowns: missing,
+		FaultsPlanned: countsOf(t.Planned), FaultsFired: countsOf(t.Fired), Checked: map[check.Invariant]int{},
+		Reproduce: commandLine(programName(), "run", strings.Join(namesOf(s), " "), "--cluster", simCluster, "--cleaner", s.Cleaner,
+			"--seeds", fmt.Sprintf("%d-%d", s.First, s.First+uint64(max(0, t.Seeds-1)))),
+	}
+	for _, failure := range t.Failures {
+		result.Violations = append(result.Violations, failure.Violations...)
+		result.Unknowns = append(result.Unknowns, failure.Unknowns...)
+		if failure.Simulation == nil {
+			continue
+		}
+		path := dir.join(fmt.Sprintf("failure-%d.json", failure.Seed))
+		if err := storeSimulation(path, *failure.Simulation); err != nil {
+			return result, err
+		}
+	}
+	if len(t.Failures) > 0 {
+		result.Reproduce = commandLine(programName(), "replay", dir.join(fmt.Sprintf("failure-%d.json", t.Failures[0].Seed)))
+	}
+	return result, nil
+}
+
+func namesOf(s search.Sweep) []string {
+	var names []string
+	for _, shape := range s.Shapes {
+		names = append(names, shape.Scenario)
+	}
+	return names
+}
+
+func storeSimulation(path string, s schedule.Simulation) error {
+	data, err := s.Encode()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		return fmt.Errorf("storing a failure: %w", err)
+	}
+	return nil
+}
+
+func countsOf(counts map[schedule.FaultKind]int) map[string]int {
+	out := map[string]int{}
+	for kind, n := range counts {
+		out[string(kind)] = n
+	}
+	return out
+}
+
+// printTotals prints speed and coverage.
+func (a *app) printTotals(s search.Sweep, t search.Totals, missing []string) {
+	fmt.Fprintf(a.stdout, "\n%d seeds and %d of them twice in %s: %.0f seeds/s, %.0f steps/s, %d steps a run, %s of virtual time\n",
+		t.Seeds, t.Again, t.Took.Round(time.Millisecond), rate(t.Seeds+t.Again, t.Took), rate(int(t.Steps), t.Took),
+		int(t.Steps)/max(1, t.Seeds), t.Virtual.Round(time.Minute))
+	fmt.Fprintf(a.stdout, "verdicts: %d Valid, %d Invalid, %d Unknown; %d findings about DANM's own CNI\n\n",
+		t.Verdicts[check.Valid], t.Verdicts[check.Invalid], t.Verdicts[check.Unknown], t.Findings)
+	out := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "fault\tplanned\tfired\t")
+	kinds := schedule.SimFaultKinds()
+	slices.Sort(kinds)
+	for _, kind := range kinds {
+		fmt.Fprintf(out, "%s\t%d\t%d\t\n", kind, t.Planned[kind], t.Fired[kind])
+	}
+	fmt.Fprintln(out, "\t\t\t")
+	fmt.Fprintln(out, "sometimes\t\ttimes\t")
+	for _, what := range sim.Sometimes() {
+		fmt.Fprintf(out, "%s\t\t%d\t\n", what, t.Reached[what])
+	}
+	out.Flush()
+	for _, what := range missing {
+		fmt.Fprintln(a.stdout, what)
+	}
+}
+
+// printVerdict prints the verdict and, last, the line that reproduces it.
+func (a *app) printVerdict(result harness.Result, t search.Totals) {
+	fmt.Fprintf(a.stdout, "\n%s\n", result.Verdict)
+	for i, failure := range t.Failures {
+		if i == violationsShown {
+			fmt.Fprintf(a.stdout, "and %d more\n", len(t.Failures)-i)
+			break
+		}
+		fmt.Fprintf(a.stdout, "seed %d: ", failure.Seed)
+		printFirst(a, failure)
+	}
+	fmt.Fprintf(a.stdout, "reproduce: %s\n", result.Reproduce)
+}
+
+// violationsShown bounds how many failures are told.
+const violationsShown = 5
+
+// printFirst tells what is wrong with a run, in a line.
+func printFirst(a *app, p search.Played) {
+	switch {
+	case len(p.Violations) > 0:
+		fmt.Fprintf(a.stdout, "%s: %s\n", p.Violations[0].Invariant, p.Violations[0].Message)
+	case len(p.Unknowns) > 0:
+		fmt.Fprintf(a.stdout, "Unknown: %s\n", p.Unknowns[0])
+	default:
+		fmt.Fprintf(a.stdout, "%s\n", p.Verdict)
+	}
+}

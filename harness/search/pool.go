@@ -1,0 +1,179 @@
+package search
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// answerMax is how long a worker may be silent. A simulation takes
+// milliseconds; a machine under load may need seconds.
+const answerMax = 2 * time.Minute
+
+// stderrMax bounds what is kept of what a worker says when it dies.
+const stderrMax = 64 << 10
+
+// Pool is a set of worker processes.
+type Pool struct {
+	// Command makes the process of a worker.
+	Command func(ctx context.Context) *exec.Cmd
+	Workers int
+}
+
+// Run hands out jobs until next has no more, and calls took with every answer,
+// one at a time. It returns when all workers have ended. A worker that dies or
+// hangs is an error that holds what it said last, its goroutines included.
+func (p Pool) Run(ctx context.Context, next func() (Job, bool), took func(Played) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	jobs, answers := make(chan Job), make(chan Played)
+	group, ctx := errgroup.WithContext(ctx)
+	for range p.Workers {
+		group.Go(func() error { return p.work(ctx, jobs, answers) })
+	}
+	var failed error
+	collect := func(a Played) {
+		if err := took(a); err != nil && failed == nil {
+			failed = err
+			cancel()
+		}
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- group.Wait(); close(answers) }()
+	p.feed(ctx, next, jobs, answers, collect)
+	close(jobs)
+	for a := range answers {
+		collect(a)
+	}
+	err := <-ended
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// feed hands out jobs and takes answers meanwhile.
+func (p Pool) feed(ctx context.Context, next func() (Job, bool), jobs chan<- Job, answers <-chan Played, collect func(Played)) {
+	j, more := next()
+	for more {
+		select {
+		case jobs <- j:
+			j, more = next()
+		case a, ok := <-answers:
+			if !ok {
+				return
+			}
+			collect(a)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// work runs one worker process.
+func (p Pool) work(ctx context.Context, jobs <-chan Job, answers chan<- Played) error {
+	w, err := p.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	for j := range jobs {
+		if err := w.do(ctx, j, answers); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// worker is one process.
+type worker struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *json.Decoder
+	stderr *tail
+}
+
+func (p Pool) start(ctx context.Context) (*worker, error) {
+	w := &worker{cmd: p.Command(ctx), stderr: &tail{}}
+	w.cmd.Stderr = w.stderr
+	var err error
+	if w.in, err = w.cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("starting a worker: %w", err)
+	}
+	out, err := w.cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting a worker: %w", err)
+	}
+	w.out = json.NewDecoder(out)
+	if err := w.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting a worker: %w", err)
+	}
+	return w, nil
+}
+
+// do sends a job and passes its answers on. A worker that is silent for too
+// long is made to show its goroutines.
+func (w *worker) do(ctx context.Context, j Job, answers chan<- Played) error {
+	if err := json.NewEncoder(w.in).Encode(j); err != nil {
+		return w.died(j, err)
+	}
+	for {
+		watchdog := time.AfterFunc(answerMax, func() { _ = w.cmd.Process.Signal(syscall.SIGQUIT) })
+		var a Played
+		err := w.out.Decode(&a)
+		watchdog.Stop()
+		if err != nil {
+			return w.died(j, err)
+		}
+		select {
+		case answers <- a:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if a.IsLast {
+			return nil
+		}
+	}
+}
+
+func (w *worker) died(j Job, cause error) error {
+	_ = w.cmd.Wait() // its own words say more
+	first := uint64(0)
+	switch {
+	case j.Simulation != nil:
+		first = j.Simulation.Seed
+	case j.Shape != nil:
+		first = j.Shape.Seed
+	}
+	return fmt.Errorf("a worker died in job %d (from seed %d): %w\n%s", j.Number, first, cause, w.stderr.Bytes())
+}
+
+func (w *worker) close() {
+	_ = w.in.Close() // the worker ends with its input
+	var exit *exec.ExitError
+	if err := w.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		_ = w.cmd.Process.Kill()
+	}
+}
+
+// tail keeps the begin of what a dying process says, which names the cause.
+type tail struct{ bytes.Buffer }
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	if room := stderrMax - t.Len(); room > 0 {
+		t.Buffer.Write(p[:min(room, len(p))])
+	}
+	return len(p), nil
+}
