@@ -42,7 +42,7 @@ func (r *run) sources() []source {
 		nodes,
 		danmSource(danm.EndpointResource, r.danm.Endpoints("")),
 	}
-	for _, kind := range danm.NetworkKinds() {
+	for _, kind := range r.config.Kinds {
 		all = append(all, danmSource(kind.Resource(), r.danm.Networks(kind, "")))
 	}
 	if _, ok := r.config.Cluster.(clusters.Observed); ok {

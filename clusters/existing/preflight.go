@@ -26,6 +26,8 @@ type Preflight struct {
 	Workers []string // that a run would use
 	Cleaner Deployed
 	Version string // of the API server
+	// Kinds are those that the API serves. DANM installs them in sets.
+	Kinds []danm.NetworkKind
 	// HasChaosMesh tells whether Chaos Mesh's API is served.
 	HasChaosMesh bool
 
@@ -36,7 +38,7 @@ type Preflight struct {
 func (p Preflight) Refusals() []string {
 	var lines []string
 	for _, f := range p.Findings {
-		if f.OK {
+		if f.OK || f.Optional {
 			continue
 		}
 		line := f.Name + ": " + f.Detail
@@ -68,6 +70,7 @@ func Examine(ctx context.Context, o Options) (Preflight, error) {
 		return p, err
 	}
 	p.examineResources(o)
+	o.Kinds = p.usable(o.Kinds)
 	if err := p.examineRights(ctx, o); err != nil {
 		return p, err
 	}
@@ -86,6 +89,11 @@ func (p *Preflight) add(name string, ok bool, detail, cure string) {
 		f.Cure = cure
 	}
 	p.Findings = append(p.Findings, f)
+}
+
+// lacks notes what a run can do without.
+func (p *Preflight) lacks(name, detail, cure string) {
+	p.Findings = append(p.Findings, controlplane.Finding{Name: name, Detail: detail, Cure: cure, Optional: true})
 }
 
 func (p *Preflight) examineVersion(ctx context.Context) error {
@@ -108,7 +116,7 @@ func (p *Preflight) examineResources(o Options) {
 		}
 		served = append(served, g)
 		if g == o.Group {
-			p.examineShapes(list)
+			p.examineShapes(o, list)
 		}
 	}
 	cure := "name the group that is used with --danm-api"
@@ -124,37 +132,60 @@ func (p *Preflight) examineResources(o Options) {
 	}
 }
 
-func (p *Preflight) examineShapes(list *metav1.APIResourceList) {
+// usable keeps the kinds that are served.
+func (p *Preflight) usable(kinds []string) []string {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k string) bool { return !slices.Contains(p.Kinds, danm.NetworkKind(k)) })
+}
+
+// examineShapes holds what is served against what a run relies on.
+func (p *Preflight) examineShapes(o Options, list *metav1.APIResourceList) {
 	byName := map[string]metav1.APIResource{}
 	for _, r := range list.APIResources {
 		byName[r.Name] = r
 	}
-	shapes := map[string]bool{danm.EndpointResource: true} // by resource: namespaced
-	for _, kind := range danm.NetworkKinds() {
-		shapes[kind.Resource()] = kind.IsNamespaced()
-	}
 	var found, wrong []string
-	for _, resource := range []string{danm.EndpointResource, danm.DanmNetResource, danm.TenantNetworkResource, danm.ClusterNetworkResource} {
-		r, ok := byName[resource]
-		switch {
-		case !ok:
-			wrong = append(wrong, resource+" is not served")
-		case r.Namespaced != shapes[resource]:
-			wrong = append(wrong, fmt.Sprintf("%s is namespaced: %v", resource, r.Namespaced))
-		case !slices.Contains(r.Verbs, "watch") || !slices.Contains(r.Verbs, "patch"):
-			wrong = append(wrong, resource+" cannot be watched or patched")
-		default:
-			if _, hasStatus := byName[resource+"/status"]; hasStatus {
-				resource += " with status"
-			}
-			found = append(found, resource)
+	note := func(resource, trouble string) bool {
+		if trouble != "" {
+			wrong = append(wrong, trouble)
+			return false
 		}
+		if _, hasStatus := byName[resource+"/status"]; hasStatus {
+			resource += " with status"
+		}
+		found = append(found, resource)
+		return true
+	}
+	note(danm.EndpointResource, misshape(byName, danm.EndpointResource, true))
+	for _, kind := range danm.NetworkKinds() {
+		if _, served := byName[kind.Resource()]; !served {
+			continue
+		}
+		if note(kind.Resource(), misshape(byName, kind.Resource(), kind.IsNamespaced())) {
+			p.Kinds = append(p.Kinds, kind)
+		}
+	}
+	if len(p.usable(o.Kinds)) == 0 {
+		wrong = append(wrong, "none of "+strings.Join(o.Kinds, ", ")+" is served")
 	}
 	p.add("resource definitions", len(wrong) == 0, strings.Join(append(wrong, found...), ", "), "install the definitions of this DANM release")
 }
 
+// misshape says in what a resource differs from DANM's, or nothing.
+func misshape(byName map[string]metav1.APIResource, resource string, namespaced bool) string {
+	r, ok := byName[resource]
+	switch {
+	case !ok:
+		return resource + " is not served"
+	case r.Namespaced != namespaced:
+		return fmt.Sprintf("%s is namespaced: %v", resource, r.Namespaced)
+	case !slices.Contains(r.Verbs, "watch") || !slices.Contains(r.Verbs, "patch"):
+		return resource + " cannot be watched or patched"
+	}
+	return ""
+}
+
 func (p *Preflight) examineRights(ctx context.Context, o Options) error {
-	rights := rightsFor(o)
+	rights := rightsFor(o, p.Kinds)
 	missing, err := p.access.missingRights(ctx, rights)
 	if err != nil {
 		return err
@@ -256,7 +287,7 @@ func (p *Preflight) examineNodeHooks(o Options) {
 		p.add("node hooks", true, fmt.Sprintf("down %q, up %q", strings.Join(o.NodeDown, " "), strings.Join(o.NodeUp, " ")), "")
 		return
 	}
-	p.add("node hooks", true, "none: nodes cannot be failed (--node-down, --node-up)", "")
+	p.lacks("node hooks", "none: nodes cannot be failed", "name --node-down and --node-up")
 }
 
 func (p *Preflight) examineNetworks(o Options) {
@@ -270,7 +301,7 @@ func (p *Preflight) examineChaosMesh() {
 		p.add("Chaos Mesh", true, chaosMeshGroupVersion+" is served", "")
 		return
 	}
-	p.add("Chaos Mesh", true, "not found: its faults are skipped", "")
+	p.lacks("Chaos Mesh", "not found: its faults are skipped", "install it, if they are wanted")
 }
 
 const chaosMeshGroupVersion = "chaos-mesh.org/v1alpha1"

@@ -25,7 +25,7 @@ func (r right) String() string {
 }
 
 // rightsFor lists what a run needs, and nothing that it does not.
-func rightsFor(o Options) []right {
+func rightsFor(o Options, served []danm.NetworkKind) []right {
 	var all []right
 	add := func(group, resource, why string, verbs ...string) {
 		for _, verb := range verbs {
@@ -39,15 +39,11 @@ func rightsFor(o Options) []right {
 	add("apps", "statefulsets", "the workload, and its scale", "list", "create", "patch", "delete")
 	add("apps", "deployments", "the cleaner is found by its Deployment", "list")
 	add(string(o.Group), danm.EndpointResource, "endpoints are compared with pods", "list", "watch")
-	for _, kind := range danm.NetworkKinds() {
+	for _, kind := range served {
 		add(string(o.Group), kind.Resource(), "bitmaps are compared with endpoints", "get", "list", "watch")
 	}
-	for _, kind := range danm.NetworkKinds() {
-		for _, used := range o.Kinds {
-			if used == string(kind) {
-				add(string(o.Group), kind.Resource(), "every lane has a network of its own", "create", "delete")
-			}
-		}
+	for _, kind := range o.Kinds {
+		add(string(o.Group), danm.NetworkKind(kind).Resource(), "every lane has a network of its own", "create", "delete")
 	}
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -44,7 +45,16 @@ func (l *Lane) createNetwork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := l.access.Danm.Networks(l.Network.Kind, l.Network.Namespace).Create(ctx, u, metav1.CreateOptions{}); err != nil {
+	networks := l.access.Danm.Networks(l.Network.Kind, l.Network.Namespace)
+	_, err = networks.Create(ctx, u, metav1.CreateOptions{})
+	if err != nil && strings.Contains(err.Error(), "admission webhook") {
+		// DANM's own webhook makes the bitmaps and refuses those that are brought.
+		for _, family := range []danm.Family{danm.IPv4, danm.IPv6} {
+			unstructured.RemoveNestedField(u.Object, "spec", "Options", family.Field())
+		}
+		_, err = networks.Create(ctx, u, metav1.CreateOptions{})
+	}
+	if err != nil {
 		return fmt.Errorf("creating %s: %w", l.Network, err)
 	}
 	return nil

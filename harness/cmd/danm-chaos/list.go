@@ -37,10 +37,12 @@ func newCatalogue() catalogue {
 		},
 		Clusters: []entry{
 			{defaultCluster, "real etcd and Kubernetes programs on loopback, hollow nodes"},
+			{existingCluster, "a cluster that others made, with DANM and a cleaner in it; it is given back as it was"},
 			{kindCluster, "real nodes as containers: kubelet, containerd, CNI plugin"},
 		},
 		Cleaners: []entry{
 			{"fixed", "danm-cleaner of this project, as a process of its own; on kind by its manifests, in two pods"},
+			{deployedCleaner, "the cleaner that an existing cluster has"},
 			{"canary:NAME", "a cleaner that is known to be wrong"},
 			{"exec:COMMAND", "any program; " + kubeconfigPlace + " becomes the path of a kubeconfig"},
 		},
