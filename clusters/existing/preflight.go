@@ -245,7 +245,7 @@ func (p *Preflight) examineWorkers(ctx context.Context, o Options) {
 	need := o.Lanes * o.NodesPerLane
 	p.Workers = fit[:min(len(fit), need)]
 	detail := strings.Join(append([]string{fmt.Sprintf("%d fit, %d needed", len(fit), need)}, unfit...), ", ")
-	p.add("workers", len(unfit) == 0 && len(fit) >= min(need, o.NodesPerLane), detail, "name Ready workers with --workers")
+	p.add("workers", len(unfit) == 0 && len(fit) >= min(need, o.NodesPerLane), detail, "name Ready workers with --on-nodes")
 }
 
 // unfitness says why a node cannot be used, or nothing.

@@ -230,7 +230,7 @@ func TestAClusterIsRefusedInOneLineEach(t *testing.T) {
 		{"a hook without the other", append(slices.Clone(reach), "--context", contextName, "--node-down", "x {{node}}"), "belong together"},
 		{"a hook that knows no node", append(slices.Clone(reach), "--context", contextName, "--node-down", "x", "--node-up", "y {{node}}"), "--node-down does not say which node"},
 		{"nodes that cannot be failed", append(slices.Clone(reach), "--context", contextName), "nodes cannot be failed"},
-		{"a worker that does not exist", append(slices.Clone(reach), "--context", contextName, "--workers", "n1,n2,n9"), "n9 does not exist"},
+		{"a worker that does not exist", append(slices.Clone(reach), "--context", contextName, "--on-nodes", "n1,n2,n9"), "n9 does not exist"},
 		{"a group that is not served", append(slices.Clone(reach), "--context", contextName, "--danm-api", "danm.k8s.io"), "danm.k8s.io is not served, but danm.io is"},
 		{"another cleaner", append(slices.Clone(reach), "--context", contextName, "--cleaner-deployment", "a/b"), "there is no Deployment a/b"},
 	} {

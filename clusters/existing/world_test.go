@@ -185,8 +185,10 @@ func (w *world) hookFlags() []string {
 	return []string{"--node-down", self + " down {{node}}", "--node-up", self + " up {{node}}"}
 }
 
-// deployCleaner makes the Deployment that is found, whose pods nodes only
-// pretend to run. What they pretend is done by processes.
+// deployCleaner makes the Deployment that is found. The cluster runs no
+// controller of Deployments, so a StatefulSet makes its pods and the status is
+// written here. Nodes only pretend to run them; what they would do is done by
+// processes.
 func (w *world) deployCleaner(replicas int32) {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -194,25 +196,31 @@ func (w *world) deployCleaner(replicas int32) {
 	if _, err := w.core.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
-	labels := map[string]string{"app": cleanerName}
-	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: cleanerSpace, Name: cleanerName},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-				NodeSelector: map[string]string{"role": infraNode},
-				Containers: []corev1.Container{{Name: "cleaner", Image: "danm-cleaner:v9",
-					Args: []string{"run", "--release-quarantine=1s", "--orphan-quarantine", "4s"}}},
-			}},
-		},
-	}
-	if _, err := w.core.AppsV1().Deployments(cleanerSpace).Create(ctx, d, metav1.CreateOptions{}); err != nil {
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": cleanerName}}
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: selector.MatchLabels}, Spec: corev1.PodSpec{
+		NodeSelector: map[string]string{"role": infraNode},
+		Containers: []corev1.Container{{Name: "cleaner", Image: "danm-cleaner:v9",
+			Args: []string{"run", "--release-quarantine=1s", "--orphan-quarantine", "4s"}}},
+	}}
+	meta := metav1.ObjectMeta{Namespace: cleanerSpace, Name: cleanerName}
+	set := &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
+		Replicas: &replicas, Selector: selector, Template: template, PodManagementPolicy: appsv1.ParallelPodManagement}}
+	if _, err := w.core.AppsV1().StatefulSets(cleanerSpace).Create(ctx, set, metav1.CreateOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.await("the cleaner's pods to be ready", func() bool {
-		d, err := w.core.AppsV1().Deployments(cleanerSpace).Get(ctx, cleanerName, metav1.GetOptions{})
-		return err == nil && d.Status.ReadyReplicas == replicas
+		s, err := w.core.AppsV1().StatefulSets(cleanerSpace).Get(ctx, cleanerName, metav1.GetOptions{})
+		return err == nil && s.Status.ReadyReplicas == replicas
 	})
+	d, err := w.core.AppsV1().Deployments(cleanerSpace).Create(ctx, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{
+		Replicas: &replicas, Selector: selector, Template: template}}, metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	d.Status = appsv1.DeploymentStatus{Replicas: replicas, ReadyReplicas: replicas, AvailableReplicas: replicas}
+	if _, err := w.core.AppsV1().Deployments(cleanerSpace).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // startCleaner runs the program that the Deployment names.
@@ -277,5 +285,5 @@ func (w *world) reach(kubeconfig string) []string {
 func (w *world) runArgs(scenario string, more ...string) []string {
 	args := append([]string{"run", scenario}, w.reach(w.kubeconfig)...)
 	args = append(args, w.hookFlags()...)
-	return append(append(args, "--workers", "n1,n2,n3", "--out", filepath.Join(w.folder, "out"), "--yes"), more...)
+	return append(append(args, "--on-nodes", "n1,n2,n3", "--out", filepath.Join(w.folder, "out"), "--yes"), more...)
 }

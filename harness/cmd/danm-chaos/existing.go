@@ -64,7 +64,7 @@ func (f *existingFlags) register(fs *pflag.FlagSet) {
 func (f *existingFlags) registerReach(fs *pflag.FlagSet) {
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "existing: kubeconfig; nothing is looked for by itself")
 	fs.StringVar(&f.context, "context", "", "existing: context; the current one is never taken")
-	fs.StringSliceVar(&f.onWorkers, "workers", nil, "existing: nodes that may be touched; empty means Ready workers, as many as are needed")
+	fs.StringSliceVar(&f.onWorkers, "on-nodes", nil, "existing: nodes that may be touched; empty means Ready workers, as many as are needed")
 	fs.DurationVar(&f.nodeTimeout, "node-timeout", existing.NodeTimeoutDefault, "existing: until the API shows that a node is down, or up")
 	fs.StringVar(&f.cleanerDeployment, "cleaner-deployment", "", "existing: NAMESPACE/NAME of the cleaner under test; empty finds it")
 	fs.StringSliceVar(&f.cleanerManagers, "cleaner-manager", nil, "existing: further field managers that it writes as")
@@ -273,7 +273,7 @@ func (p plan) existingMisses() string {
 	return changed([]setting{
 		{"--kubeconfig", p.kubeconfig, ""},
 		{"--context", p.context, ""},
-		{"--workers", strings.Join(p.onWorkers, ","), ""},
+		{"--on-nodes", strings.Join(p.onWorkers, ","), ""},
 		{"--node-down", p.nodeDown, ""},
 		{"--node-up", p.nodeUp, ""},
 		{"--hook-timeout", p.hookTimeout.String(), existing.HookTimeoutDefault.String()},
