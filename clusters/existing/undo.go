@@ -15,6 +15,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
+	"github.com/danm-chaos/danm-chaos/harness/nemesis/chaosmesh"
 )
 
 // Bounds of what undoing waits for.
@@ -53,7 +54,8 @@ func (u undoing) all(ctx context.Context) error {
 	for i := range nodes.Items {
 		errs = append(errs, u.restorePower(ctx, &nodes.Items[i]))
 	}
-	errs = append(errs, u.removeNamespaces(ctx), u.removeClusterNetworks(ctx))
+	// What Chaos Mesh broke is mended before the pods that it broke go.
+	errs = append(errs, u.removeChaos(ctx), u.removeNamespaces(ctx), u.removeClusterNetworks(ctx))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -72,6 +74,14 @@ func (u undoing) restorePower(ctx context.Context, n *corev1.Node) error {
 	}
 	u.sayf("node %s switched on, it is Ready again", n.Name)
 	return nil
+}
+
+func (u undoing) removeChaos(ctx context.Context) error {
+	removed, err := chaosmesh.Remove(ctx, u.access.dynamic, clusters.RunLabel+"="+u.run)
+	for _, what := range removed {
+		u.sayf("%s removed", what)
+	}
+	return err
 }
 
 func (u undoing) removeNamespaces(ctx context.Context) error {

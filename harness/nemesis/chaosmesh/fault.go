@@ -43,7 +43,7 @@ const (
 // Fault says what to do to which pods.
 type Fault struct {
 	Action    Action
-	Namespace string
+	Namespace string   // of the pods
 	Pods      []string // by name, all of them
 	Container string   // for ContainerKill and TimeOffset
 	// Addresses are the ends from which NetworkPartition cuts off, and to which
@@ -71,20 +71,19 @@ func (f Fault) isOfNetwork() bool {
 
 // resource is where the object of the fault is made.
 func (f Fault) resource() schema.GroupVersionResource {
-	plural := "podchaos"
+	plural := podChaos
 	switch {
 	case f.isOfNetwork():
-		plural = "networkchaos"
+		plural = networkChaos
 	case f.Action == TimeOffset:
-		plural = "timechaos"
+		plural = timeChaos
 	}
-	return groupVersion().WithResource(plural)
+	return v1alpha1.SchemeGroupVersion.WithResource(plural)
 }
 
 // object returns the typed object. Every field is set, because nothing is
 // defaulted where Chaos Mesh's webhooks are not registered.
 func (f Fault) object(meta metav1.ObjectMeta) runtime.Object {
-	meta.Namespace = f.Namespace
 	pods := v1alpha1.PodSelector{
 		Mode: v1alpha1.AllMode,
 		Selector: v1alpha1.PodSelectorSpec{
@@ -119,7 +118,7 @@ func (f Fault) object(meta metav1.ObjectMeta) runtime.Object {
 }
 
 func (f Fault) typeMeta(kind string) metav1.TypeMeta {
-	return metav1.TypeMeta{APIVersion: groupVersion().String(), Kind: kind}
+	return metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: kind}
 }
 
 func (f Fault) networkChaos(meta metav1.ObjectMeta, pods v1alpha1.PodSelector) *v1alpha1.NetworkChaos {
@@ -143,8 +142,4 @@ func (f Fault) networkChaos(meta metav1.ObjectMeta, pods v1alpha1.PodSelector) *
 		chaos.Spec.Direction = v1alpha1.Both
 	}
 	return chaos
-}
-
-func groupVersion() schema.GroupVersion {
-	return schema.GroupVersion{Group: "chaos-mesh.org", Version: "v1alpha1"}
 }

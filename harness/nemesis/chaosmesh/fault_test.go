@@ -31,7 +31,7 @@ func faultOf(a Action) Fault {
 func TestEveryActionNamesItsVictimsAndLeavesNothingToDefaults(t *testing.T) {
 	for _, a := range Actions() {
 		t.Run(string(a), func(t *testing.T) {
-			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(faultOf(a).object(metav1.ObjectMeta{Name: "x"}))
+			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(faultOf(a).object(metav1.ObjectMeta{Namespace: "chaos-lane-0", Name: "x"}))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -31,6 +31,8 @@ const (
 	// forceAnnotation makes Chaos Mesh drop its finalizer unrecovered.
 	forceAnnotation = "chaos-mesh.chaos-mesh.org/cleanFinalizer"
 	forced          = "forced"
+	// Plural names of the kinds that are used.
+	podChaos, networkChaos, timeChaos = "podchaos", "networkchaos", "timechaos"
 )
 
 // ErrLeftInPlace says that an object is gone, but its fault perhaps not.
@@ -58,17 +60,19 @@ func (e Event) String() string {
 type Mesh struct {
 	dynamic dynamic.Interface
 	meta    metav1.ObjectMeta
-	recover time.Duration
+	recover time.Duration // bounds of Heal
+	forced  time.Duration
 }
 
-// New returns one whose objects bear the labels and annotations.
-func New(d dynamic.Interface, labels, annotations map[string]string) *Mesh {
-	return &Mesh{dynamic: d, meta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}, recover: recoveryMax}
+// New returns one whose objects are made like meta: in its namespace, whatever
+// the victims' is, with its labels and annotations.
+func New(d dynamic.Interface, meta metav1.ObjectMeta) *Mesh {
+	return &Mesh{dynamic: d, meta: meta, recover: recoveryMax, forced: forcedMax}
 }
 
 // IsServed tells whether a cluster has Chaos Mesh's API.
 func IsServed(d discovery.DiscoveryInterface) (bool, error) {
-	_, err := d.ServerResourcesForGroupVersion(groupVersion().String())
+	_, err := d.ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -113,7 +117,7 @@ func (m *Mesh) Inject(ctx context.Context, name string, f Fault) (*Injected, []E
 }
 
 func (in *Injected) client() dynamic.ResourceInterface {
-	return in.mesh.dynamic.Resource(in.resource).Namespace(in.fault.Namespace)
+	return in.mesh.dynamic.Resource(in.resource).Namespace(in.mesh.meta.Namespace)
 }
 
 // await polls until the condition is true, and tells what was recorded until
@@ -179,7 +183,8 @@ func (in *Injected) news(s v1alpha1.ChaosStatus) []Event {
 
 // Heal deletes the object and returns once it is gone, which Chaos Mesh allows
 // when it has undone the fault. One that it does not undo in time is forced
-// away; then the error is ErrLeftInPlace.
+// away, by Chaos Mesh itself or, if that is dead, by us; then the error is
+// ErrLeftInPlace.
 func (in *Injected) Heal(ctx context.Context) ([]Event, error) {
 	if err := in.client().Delete(ctx, in.name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("healing %s: %w", in.name, err)
@@ -191,17 +196,61 @@ func (in *Injected) Heal(ctx context.Context) ([]Event, error) {
 	if ctx.Err() != nil {
 		return events, fmt.Errorf("healing %s: %w", in.name, err)
 	}
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, forceAnnotation, forced)
-	_, err = in.client().Patch(ctx, in.name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return events, fmt.Errorf("forcing %s away: %w", in.name, err)
-	}
-	more, err := in.awaitGone(ctx, forcedMax)
+	more, err := in.force(ctx)
 	events = append(events, more...)
 	if err != nil {
 		return events, fmt.Errorf("forcing %s away: %w", in.name, err)
 	}
 	return events, fmt.Errorf("healing %s: %w", in.name, ErrLeftInPlace)
+}
+
+func (in *Injected) force(ctx context.Context) (events []Event, err error) {
+	for _, patch := range [][]byte{
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, forceAnnotation, forced),
+		[]byte(`{"metadata":{"finalizers":null}}`),
+	} {
+		_, err = in.client().Patch(ctx, in.name, types.MergePatchType, patch, metav1.PatchOptions{})
+		if apierrors.IsNotFound(err) {
+			return events, nil
+		}
+		if err != nil {
+			return events, err
+		}
+		var more []Event
+		more, err = in.awaitGone(ctx, in.mesh.forced)
+		if events = append(events, more...); err == nil {
+			return events, nil
+		}
+	}
+	return events, err
+}
+
+// Remove deletes every object of Chaos Mesh that bears the labels, as Heal does
+// with one, for whoever cleans up after a run that is dead.
+func Remove(ctx context.Context, d dynamic.Interface, selector string) (removed []string, err error) {
+	for _, plural := range []string{podChaos, networkChaos, timeChaos} {
+		resource := v1alpha1.SchemeGroupVersion.WithResource(plural)
+		list, err := d.Resource(resource).List(ctx, metav1.ListOptions{LabelSelector: selector})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return removed, fmt.Errorf("listing %s: %w", plural, err)
+		}
+		for i := range list.Items {
+			u := &list.Items[i]
+			m := New(d, metav1.ObjectMeta{Namespace: u.GetNamespace()})
+			in := &Injected{mesh: m, resource: resource, name: u.GetName(), told: map[string]bool{}}
+			if _, err := in.Heal(ctx); err != nil && !errors.Is(err, ErrLeftInPlace) {
+				return removed, err
+			} else if err != nil {
+				removed = append(removed, plural+" "+in.name+", unrecovered")
+				continue
+			}
+			removed = append(removed, plural+" "+in.name)
+		}
+	}
+	return removed, nil
 }
 
 // awaitGone also tells what was recorded while the object was on its way out.
