@@ -138,4 +138,7 @@ type Observed interface {
 	// CleanerManagers are the field managers as which the cleaner under test
 	// writes.
 	CleanerManagers() []string
+	// CleanerNamespace is where its Leases are, whose holders go onto the
+	// history.
+	CleanerNamespace() string
 }

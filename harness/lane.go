@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/harness/check"
 	"github.com/danm-chaos/danm-chaos/harness/history"
+	"github.com/danm-chaos/danm-chaos/harness/nemesis/chaosmesh"
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
 	"github.com/danm-chaos/danm-chaos/harness/workload"
 )
@@ -31,6 +33,10 @@ type lane struct {
 	last    int           // number of the last iteration
 	failed  string        // node that was failed last and is without power
 	victims []*corev1.Pod // of the last force delete
+	drained string        // node that was drained last
+
+	injected *chaosmesh.Injected // what Chaos Mesh has yet to undo
+	meshed   int                 // objects of it so far, for their names
 }
 
 func (r *run) runLane(ctx context.Context, index int) error {
@@ -81,11 +87,32 @@ func (l *lane) teardown(ctx context.Context) error {
 	if l.built == nil {
 		return nil
 	}
+	if err := l.mend(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, teardownTimeout)
 	defer cancel()
 	err := l.built.Teardown(ctx)
 	l.built = nil
 	return err
+}
+
+// mend undoes what an iteration that ended early left broken: a lane cannot go
+// while Chaos Mesh holds its objects.
+func (l *lane) mend(ctx context.Context) error {
+	if l.injected != nil {
+		outcome := l.run.nemesis.MeshHeal(ctx, l.injected)
+		if outcome.Err != nil && !errors.Is(outcome.Err, chaosmesh.ErrLeftInPlace) {
+			return outcome.Err
+		}
+		l.injected = nil
+	}
+	if l.drained == "" {
+		return nil
+	}
+	outcome := l.run.nemesis.Uncordon(ctx, l.drained)
+	l.drained = ""
+	return outcome.Err
 }
 
 // iterate plays the steps, settles, and takes the snapshot.

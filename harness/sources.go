@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,8 +18,9 @@ import (
 )
 
 const (
-	podResource  = "pods"
-	nodeResource = "nodes"
+	podResource   = "pods"
+	nodeResource  = "nodes"
+	leaseResource = "leases"
 )
 
 // source is one resource that is collected.
@@ -45,7 +47,10 @@ func (r *run) sources() []source {
 	for _, kind := range r.config.Kinds {
 		all = append(all, danmSource(kind.Resource(), r.danm.Networks(kind, "")))
 	}
-	if _, ok := r.config.Cluster.(clusters.Observed); ok {
+	if observed, ok := r.config.Cluster.(clusters.Observed); ok {
+		leases := typedSource(leaseResource, metav1.ListOptions{}, r.core.CoordinationV1().Leases(observed.CleanerNamespace()), trimLease)
+		leases.repeats = true
+		all = append(all, leases)
 		for i := range all {
 			all[i].owned = ownedFields(all[i].resource)
 		}
@@ -135,6 +140,15 @@ func trimPod(object runtime.Object) any {
 			out.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
 		}
 	}
+	return out
+}
+
+// trimLease keeps who holds it, so that renewing leaves it the same.
+func trimLease(object runtime.Object) any {
+	lease := object.(*coordinationv1.Lease)
+	out := &coordinationv1.Lease{ObjectMeta: trimMeta(lease.ObjectMeta)}
+	out.ResourceVersion = ""
+	out.Spec.HolderIdentity, out.Spec.LeaseTransitions = lease.Spec.HolderIdentity, lease.Spec.LeaseTransitions
 	return out
 }
 

@@ -131,7 +131,7 @@ func (p *pass) resolve(ctx context.Context, step schedule.Step) (string, action,
 		pods, err := l.pickPods(ctx, step)
 		return podNames(pods), func(ctx context.Context) nemesis.Outcome { return p.forceDelete(ctx, pods, step) }, err
 	default:
-		return "", nil, fmt.Errorf("unknown step %q", step.Do)
+		return p.resolveAct(ctx, step)
 	}
 }
 

@@ -82,6 +82,9 @@ func (c *Cluster) RESTConfig(user string) (*rest.Config, error) {
 // CleanerManagers implements clusters.Observed.
 func (c *Cluster) CleanerManagers() []string { return c.cleaner.Managers }
 
+// CleanerNamespace implements clusters.Observed.
+func (c *Cluster) CleanerNamespace() string { return c.cleaner.Namespace }
+
 // Close implements clusters.Cluster: it undoes everything that the run did.
 func (c *Cluster) Close(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx) // half undone is worse than late

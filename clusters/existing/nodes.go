@@ -50,6 +50,9 @@ func (c *Cluster) AddNode(ctx context.Context, n clusters.Node) error {
 			return fmt.Errorf("adding node %s: %w", n.Name, err)
 		}
 	}
+	if err := errors.Join(c.UncordonNode(ctx, n.Name), c.UntaintNode(ctx, n.Name)); err != nil {
+		return fmt.Errorf("adding node %s: %w", n.Name, err)
+	}
 	change := object{"labels": n.Labels, "annotations": object{clusters.ExpiresAnnotation: c.expires.UTC().Format(time.RFC3339)}}
 	if err := c.access.changeNode(ctx, n.Name, change, nil); err != nil {
 		return fmt.Errorf("adding node %s: %w", n.Name, err)

@@ -39,6 +39,8 @@ type Options struct {
 	NodesPerLane int
 	// Kinds are the networks that the scenario makes.
 	Kinds []string
+	// UsesChaosMesh tells whether the scenario wants faults of Chaos Mesh.
+	UsesChaosMesh bool
 	// NodeDown and NodeUp are programs with arguments that switch a node off
 	// and on, with NodePlaceholder for its name. Both or none.
 	NodeDown, NodeUp []string

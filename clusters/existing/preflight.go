@@ -70,7 +70,8 @@ func Examine(ctx context.Context, o Options) (Preflight, error) {
 		return p, err
 	}
 	p.examineResources(o)
-	o.Kinds = p.usable(o.Kinds)
+	p.examineChaosMesh()
+	o.Kinds, o.UsesChaosMesh = p.usable(o.Kinds), o.UsesChaosMesh && p.HasChaosMesh
 	if err := p.examineRights(ctx, o); err != nil {
 		return p, err
 	}
@@ -78,7 +79,6 @@ func Examine(ctx context.Context, o Options) (Preflight, error) {
 	p.examineWorkers(ctx, o)
 	p.examineNodeHooks(o)
 	p.examineNetworks(o)
-	p.examineChaosMesh()
 	p.Actions = p.actions(o)
 	return p, nil
 }
@@ -315,6 +315,9 @@ func (p *Preflight) actions(o Options) []string {
 	}
 	if o.hasHooks() {
 		lines = append(lines, fmt.Sprintf("switch off and on, one after the other in each lane, nodes %s with all pods that run on them", strings.Join(p.Workers, ", ")))
+	}
+	if o.UsesChaosMesh {
+		lines = append(lines, "have Chaos Mesh break pods of these namespaces and of the cleaner, each by name, through objects in these namespaces")
 	}
 	if p.Cleaner.Name != "" {
 		lines = append(lines, fmt.Sprintf("test the cleaner %s/%s as it is; its pods are deleted only by faults that say so", p.Cleaner.Namespace, p.Cleaner.Name))

@@ -37,10 +37,16 @@ func rightsFor(o Options, served []danm.NetworkKind) []right {
 	add("", "pods/eviction", "pods are evicted", "create")
 	add("", "nodes", "workers are labelled, cordoned and tainted, and given back", "get", "list", "watch", "patch")
 	add("apps", "statefulsets", "the workload, and its scale", "list", "create", "patch", "delete")
+	add("coordination.k8s.io", "leases", "the leading replica of the cleaner is found", "list", "watch")
 	add("apps", "deployments", "the cleaner is found by its Deployment", "list")
 	add(string(o.Group), danm.EndpointResource, "endpoints are compared with pods", "list", "watch")
 	for _, kind := range served {
 		add(string(o.Group), kind.Resource(), "bitmaps are compared with endpoints", "get", "list", "watch")
+	}
+	if o.UsesChaosMesh {
+		for _, resource := range []string{"podchaos", "networkchaos", "timechaos"} {
+			add("chaos-mesh.org", resource, "Chaos Mesh is told what to break", "get", "list", "create", "patch", "delete")
+		}
 	}
 	for _, kind := range o.Kinds {
 		add(string(o.Group), danm.NetworkKind(kind).Resource(), "every lane has a network of its own", "create", "delete")

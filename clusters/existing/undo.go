@@ -190,7 +190,7 @@ func taken(n *corev1.Node) (metadata, spec object) {
 		spec["unschedulable"] = nil
 	}
 	if _, ok := n.Annotations[taintedAnnotation]; ok {
-		spec["taints"] = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+		spec["taints"] = withoutOutOfService(n.Spec.Taints)
 		// A merge patch replaces the whole list, so nobody may have changed it.
 		metadata["resourceVersion"] = n.ResourceVersion
 	}

@@ -95,7 +95,10 @@ type world struct {
 	folder     string
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newWorldOf(t, 1) }
+
+// newWorldOf has a cleaner of that many replicas.
+func newWorldOf(t *testing.T, replicas int32) *world {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts real Kubernetes programs")
@@ -115,7 +118,7 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	w.deployCleaner(1)
+	w.deployCleaner(replicas)
 	return w
 }
 

@@ -64,6 +64,32 @@ func (d *Disturbance) check() error {
 	return checkActs("faults.disturbance.acts", d.Acts)
 }
 
+// Acts are those that the template draws from.
+func (f Faults) Acts() []Act {
+	switch {
+	case f.Disturbance != nil:
+		return f.Disturbance.Acts
+	case f.NodeShutdown != nil:
+		return f.NodeShutdown.Meanwhile
+	default:
+		return nil
+	}
+}
+
+// Without returns the template without some acts. It may have none left.
+func (f Faults) Without(unwanted func(Act) bool) Faults {
+	rest := slices.DeleteFunc(slices.Clone(f.Acts()), unwanted)
+	switch {
+	case f.Disturbance != nil:
+		d := *f.Disturbance
+		d.Acts, f.Disturbance = rest, &d
+	case f.NodeShutdown != nil:
+		n := *f.NodeShutdown
+		n.Meanwhile, f.NodeShutdown = rest, &n
+	}
+	return f
+}
+
 func checkActs(field string, acts []Act) error {
 	for i, a := range acts {
 		if !slices.Contains(Acts(), a) {
@@ -123,7 +149,7 @@ func withWait(waits bool, first, last Step) []Step {
 // attended is a node shutdown that somebody else disturbs, or whose pods the
 // control plane deletes. The node returns when all replicas are back, or at
 // the next iteration: sooner it would end what is to be seen.
-func (d drawer) attended(n NodeShutdown, r Return, steps []Step, remove Step, back []Step) []Step {
+func (d drawer) attended(n NodeShutdown, r Return, steps []Step, remove Step, back []Step) ([]Step, Return) {
 	if n.OutOfService {
 		remove = Step{Do: TaintNode, Target: FailedNode, Delay: remove.Delay, Fault: true}
 	}
@@ -132,16 +158,17 @@ func (d drawer) attended(n NodeShutdown, r Return, steps []Step, remove Step, ba
 		steps = append(steps, d.act(n.Meanwhile[d.IntN(len(n.Meanwhile))], 1, false)...)
 	}
 	steps = append(steps, Step{Do: AwaitReady})
-	if r == AfterSettle {
+	switch {
+	case n.OutOfService:
+		// Kubernetes asks for the mark to be taken back once the node is back:
+		// pods that come to a marked node are deleted at once.
+		return append(steps, back[0], Step{Do: UntaintNode, Target: FailedNode}, back[1]), AfterRecreate
+	case r == NextIteration:
+		return steps, r
+	case r == Never:
+		return append(steps, Step{Do: ReplaceNode, Target: FailedNode, Delay: back[0].Delay}, back[1]), r
+	case r == AfterSettle:
 		steps = append(steps, Step{Do: Settle})
 	}
-	if n.OutOfService {
-		// Kubernetes asks for the mark to be taken back once the node is back;
-		// pods that come to a marked node are deleted at once.
-		back = []Step{back[0], {Do: UntaintNode, Target: FailedNode}, back[1]}
-	}
-	if r == NextIteration && !n.OutOfService {
-		return steps
-	}
-	return append(steps, back...)
+	return append(steps, back...), AfterRecreate
 }

@@ -155,7 +155,7 @@ func (d drawer) nodeShutdown(n NodeShutdown) ([]Step, Return) {
 	ready, gone := Step{Do: AwaitReady}, Step{Do: AwaitTerminating, Target: FailedNode}
 	steps := []Step{fail, gone}
 	if n.OutOfService || len(n.Meanwhile) > 0 {
-		return d.attended(n, r, steps, remove, back), r
+		return d.attended(n, r, steps, remove, back)
 	}
 	switch r {
 	case WhileTerminating:

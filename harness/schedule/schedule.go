@@ -96,7 +96,7 @@ const (
 	BusiestNode  Target = "busiest-node"   // the one with most pods; Pick decides between equals
 	FailedNode   Target = "failed-node"    // the node that was failed last, and its pods
 	AnyPods      Target = "any-pods"       // Count of the lane's pods, by Pick
-	CleanerPods  Target = "cleaner-pods" // a pod of the cleaner, the leading one if it is known
+	CleanerPods  Target = "cleaner-pods"   // a pod of the cleaner, the leading one if it is known
 	SamePods     Target = "same-pods"      // the pods of those names that the last force-delete hit, once they are back
 )
 

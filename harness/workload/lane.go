@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
@@ -160,6 +161,12 @@ func (l *Lane) labels() map[string]string {
 	return map[string]string{clusters.RunLabel: clusters.RunLabelValue(l.access.RunID), clusters.LaneLabel: l.label()}
 }
 
+// ObjectMeta is the namespace of an object that belongs to the lane, and the
+// labels and annotations by which it is found.
+func (l *Lane) ObjectMeta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: l.Namespace, Labels: l.labels(), Annotations: l.annotations()}
+}
+
 // annotations are on every object of its own that the lane creates.
 func (l *Lane) annotations() map[string]string {
 	if l.access.Expires.IsZero() {
@@ -216,6 +223,16 @@ func (l *Lane) Pods() []*corev1.Pod { return l.access.View.Pods(l.Namespace) }
 // PodsOn returns the pods that are bound to a node, in name order, as watched.
 func (l *Lane) PodsOn(node string) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(l.Pods()), func(p *corev1.Pod) bool { return p.Spec.NodeName != node })
+}
+
+// Scale asks for so many replicas.
+func (l *Lane) Scale(ctx context.Context, replicas int) error {
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	_, err := l.access.Core.AppsV1().StatefulSets(l.Namespace).Patch(ctx, StatefulSet, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("scaling %s to %d: %w", l.label(), replicas, err)
+	}
+	return nil
 }
 
 // Teardown removes the lane and returns once its pods are gone. It goes on

@@ -56,17 +56,31 @@ func TestAWrongCommandLineIsOneLineAndExit64(t *testing.T) {
 		{name: "flag of the wrong type", args: []string{"run", "node-shutdown", "--iterations", "many"},
 			want: `invalid argument "many" for "--iterations" flag: strconv.ParseInt: parsing "many": invalid syntax (see danm-chaos run --help)`},
 		{name: "unknown scenario", args: []string{"run", "node-shutdwon", "--cleaner", sh},
-			want: `unknown scenario "node-shutdwon": use force-delete-loop, node-shutdown, node-shutdown-backlog, or -f FILE`},
+			want: `unknown scenario "node-shutdwon": use cleaner-failover, disturbance, force-delete-loop, node-shutdown, node-shutdown-backlog, or -f FILE`},
 		{name: "no scenario", args: []string{"run", "--cleaner", sh},
-			want: "run: give scenario names or -f FILE, one of both: scenarios are force-delete-loop, node-shutdown, node-shutdown-backlog"},
+			want: "run: give scenario names or -f FILE, one of both: scenarios are cleaner-failover, disturbance, force-delete-loop, node-shutdown, node-shutdown-backlog"},
 		{name: "scenario and file", args: []string{"run", "node-shutdown", "-f", "x.yaml", "--cleaner", sh},
-			want: "run: give scenario names or -f FILE, one of both: scenarios are force-delete-loop, node-shutdown, node-shutdown-backlog"},
+			want: "run: give scenario names or -f FILE, one of both: scenarios are cleaner-failover, disturbance, force-delete-loop, node-shutdown, node-shutdown-backlog"},
 		{name: "file missing", args: []string{"run", "-f", "/nowhere.yaml", "--cleaner", sh},
 			want: "-f /nowhere.yaml: no such file or directory: name a scenario file"},
-		{name: "cluster of a later release", args: []string{"run", "node-shutdown", "--cluster", "existing"},
-			want: "--cluster existing: this release does not have it yet: use --cluster controlplane or kind"},
+		{name: "existing cluster without kubeconfig", args: []string{"run", "node-shutdown", "--cluster", "existing"},
+			want: "--kubeconfig is missing: name the file, nothing is looked for by itself"},
+		{name: "existing cluster without context", args: []string{"run", "node-shutdown", "--cluster", "existing", "--kubeconfig", "/nowhere"},
+			want: "--context is missing: name it, the current one may be any cluster"},
+		{name: "kubeconfig for a cluster that is made", args: []string{"run", "node-shutdown", "--kubeconfig", "/nowhere"},
+			want: "--kubeconfig, --context, --node-down and the others of an existing cluster are for --cluster existing"},
+		{name: "deployed cleaner in a cluster that is made", args: []string{"run", "node-shutdown", "--cleaner", "deployed"},
+			want: "--cleaner deployed: only --cluster existing has one"},
+		{name: "another cleaner in an existing cluster", args: []string{"run", "node-shutdown", "--cluster", "existing", "--cleaner", sh},
+			want: "--cleaner exec:/bin/sh: an existing cluster tests the cleaner that is deployed in it: use --cleaner deployed"},
+		{name: "dry-run of a deployed cleaner", args: []string{"run", "node-shutdown", "--cluster", "existing", "--dry-run"},
+			want: "--dry-run: a deployed cleaner has its own arguments"},
+		{name: "hook with an open quote", args: []string{"run", "node-shutdown", "--cluster", "existing", "--node-down", "'x"},
+			want: `--node-down "'x": a quote or backslash is not closed: quote it as for a shell`},
+		{name: "production pattern that is none", args: []string{"run", "node-shutdown", "--cluster", "existing", "--production-pattern", "("},
+			want: "--production-pattern \"(\": error parsing regexp: missing closing ): `(`"},
 		{name: "unknown cluster", args: []string{"run", "node-shutdown", "--cluster", "moon"},
-			want: `--cluster "moon": unknown kind of cluster: use --cluster controlplane or kind`},
+			want: `--cluster "moon": unknown kind of cluster: use --cluster controlplane, kind or existing`},
 		{name: "workers of a cluster that makes its own", args: []string{"run", "node-shutdown", "--nodes", "4"},
 			want: "--nodes, --node-image, --default-detection and --keep are for --cluster kind"},
 		{name: "no workers", args: []string{"run", "node-shutdown", "--cluster", "kind", "--nodes", "0"},
@@ -110,9 +124,9 @@ func TestAWrongCommandLineIsOneLineAndExit64(t *testing.T) {
 			want: "report: " + empty + ": no such file or directory: name a run directory"},
 		{name: "two run directories", args: []string{"report", "a", "b"}, want: `report: unexpected argument "b" (see danm-chaos report --help)`},
 		{name: "doctor for a cluster of a later release", args: []string{"doctor", "--cluster", "sim"},
-			want: "--cluster sim: this release does not have it yet: use --cluster controlplane or kind"},
+			want: "--cluster sim: this release does not have it yet: use --cluster controlplane, kind or existing"},
 		{name: "canaries on an unknown cluster", args: []string{"canaries", "--cluster", "moon"},
-			want: `--cluster "moon": unknown kind of cluster: use --cluster controlplane or kind`},
+			want: `--cluster "moon": unknown kind of cluster: use --cluster controlplane, kind or existing`},
 		{name: "canary without kubeconfig", args: []string{"canary", "by-name"}, want: "--kubeconfig is missing: name a kubeconfig"},
 		{name: "canary with a kubeconfig that is none", args: []string{"canary", "by-name", "--kubeconfig", "/nowhere"},
 			want: "--kubeconfig /nowhere: no such file or directory: name a kubeconfig"},
@@ -269,7 +283,7 @@ func TestReplayTakesOverWhatTheCommandLineDoesNotSay(t *testing.T) {
 	f.cni = "danm-4.3"
 	s.apply(&f, c.Flags())
 	want := runFlags{cluster: "controlplane", cleaner: "canary:by-name", group: "danm.k8s.io", cni: "danm-4.3", seed: "7", lanes: 2, iterations: 3}
-	if diff := cmp.Diff(want, f, cmp.AllowUnexported(runFlags{}, kindFlags{})); diff != "" {
+	if diff := cmp.Diff(want, f, cmp.AllowUnexported(runFlags{}, kindFlags{}, existingFlags{})); diff != "" {
 		t.Errorf("flags (-want +got):\n%s", diff)
 	}
 	if s.scenario.Name != "node-shutdown" {

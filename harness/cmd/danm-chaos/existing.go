@@ -138,6 +138,7 @@ func (p plan) existingRun(id string, out io.Writer) (existing.Options, error) {
 	o, err := p.existingOptions(p.group)
 	o.RunID, o.Progress = id, out
 	o.Lanes, o.NodesPerLane, o.Kinds = p.lanes, p.scenario.NodesPerLane, p.scenario.Kinds
+	o.UsesChaosMesh = slices.ContainsFunc(p.scenario.Faults.Acts(), schedule.Act.IsOfMesh)
 	return o, err
 }
 
@@ -170,8 +171,14 @@ func (a *app) onExisting(ctx context.Context, p plan) (plan, error) {
 
 // fitted restricts the scenario to what the cluster can do, and gives it time.
 func (p plan) fitted(found existing.Preflight) (plan, error) {
-	s := &p.scenario
 	p.kinds = found.Kinds
+	if !found.HasChaosMesh {
+		p = p.withoutMesh()
+	}
+	s := &p.scenario
+	if s.Faults.Disturbance != nil && len(s.Faults.Disturbance.Acts) == 0 {
+		return p, usagef("scenario %s: all its acts need Chaos Mesh, which is not installed", s.Name)
+	}
 	s.Kinds = slices.DeleteFunc(slices.Clone(s.Kinds), func(k string) bool {
 		return !slices.Contains(found.Kinds, danm.NetworkKind(k))
 	})
@@ -195,6 +202,17 @@ func (p plan) fitted(found existing.Preflight) (plan, error) {
 	quarantines := found.Cleaner.ReleaseQuarantine + found.Cleaner.OrphanQuarantine
 	b.Settle.Duration = max(b.Settle.Duration, quarantines+settleMargin)
 	return p, nil
+}
+
+// withoutMesh leaves out, and reports, what only Chaos Mesh can do.
+func (p plan) withoutMesh() plan {
+	for _, a := range p.scenario.Faults.Acts() {
+		if a.IsOfMesh() {
+			p.skipped = append(p.skipped, string(a)+": Chaos Mesh is not installed")
+		}
+	}
+	p.scenario.Faults = p.scenario.Faults.Without(schedule.Act.IsOfMesh)
+	return p
 }
 
 // confirm tells what will be done and lets somebody agree.

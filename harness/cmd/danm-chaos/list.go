@@ -34,6 +34,12 @@ func newCatalogue() catalogue {
 			{string(schedule.RestoreNode), "give a failed node its power back"},
 			{string(schedule.ReplaceNode), "remove a failed node for good and add a fresh one"},
 			{string(schedule.ForceDelete), "delete pods with grace period 0"},
+			{string(schedule.Evict), "evict pods, as a drain does"},
+			{string(schedule.Drain), "cordon a node and evict the lane's pods on it"},
+			{string(schedule.Scale), "take replicas away and give them back"},
+			{string(schedule.TaintNode), "declare a dead node out of service"},
+			{string(schedule.KillCleaner), "delete the leading pod of the cleaner"},
+			{string(schedule.MeshInject), "have Chaos Mesh break pods of the workload or the cleaner"},
 		},
 		Clusters: []entry{
 			{defaultCluster, "real etcd and Kubernetes programs on loopback, hollow nodes"},
