@@ -36,7 +36,7 @@ func (w *world) startChaosMesh() *exec.Cmd {
 	w.t.Helper()
 	program := os.Getenv(managerVariable)
 	if program == "" {
-		w.t.Skipf("%s names no controller-manager of Chaos Mesh: use `make chaosmesh`", managerVariable)
+		w.t.Skipf("%s names no controller-manager of Chaos Mesh: use `make chaos-mesh`", managerVariable)
 	}
 	w.installMeshCRDs()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: meshSpace}}
@@ -208,9 +208,7 @@ func TestChaosMeshKillsTheLeadingCleanerInTheMiddleOfReleases(t *testing.T) {
 	if err := os.WriteFile(scenario, []byte(meshOnly), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	args := w.runArgs("-f", "--iterations", "3", "--seed", "11")
-	args = append(args[:2], append([]string{scenario}, args[2:]...)...)
-	code, text := w.chaos(args...).ends(t)
+	code, text := w.runFile(scenario, "--iterations", "3", "--seed", "11")
 	if code != 0 || !strings.Contains(text, "verdict: Valid") || !strings.Contains(text, "mesh-inject 3 of 3 fired") {
 		t.Errorf("exit code %d, want a Valid run with three faults of Chaos Mesh", code)
 	}

@@ -90,7 +90,8 @@ func describe(d *appsv1.Deployment, o Options) Deployed {
 	if containers := d.Spec.Template.Spec.Containers; len(containers) > 0 {
 		c := containers[0]
 		out.Image = c.Image
-		if _, tag, ok := strings.Cut(path.Base(c.Image), ":"); ok {
+		named, _, _ := strings.Cut(path.Base(c.Image), "@") // a digest is no version
+		if _, tag, ok := strings.Cut(named, ":"); ok {
 			out.Version = tag
 		}
 		// client-go names a program's writes after its file.

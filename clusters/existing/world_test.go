@@ -155,6 +155,7 @@ func (w *world) writeKubeconfig(name string, change func(*clientcmdapi.AuthInfo)
 	config.AuthInfos["u"] = auth
 	config.Contexts[contextName] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.Contexts["production-eu"] = config.Contexts[contextName]
+	config.CurrentContext = contextName
 	path := filepath.Join(w.folder, name+".kubeconfig")
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		w.t.Fatal(err)
