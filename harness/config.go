@@ -35,6 +35,7 @@ type Config struct {
 	KeepGoing   bool               // go on after an Invalid iteration
 	Teardown    bool               // remove the lanes at the end, for a cluster that outlives the run
 	Expires     time.Time          // from when what such a run left may be removed by anybody; zero means never
+	Shared      *danm.NetworkRef   // a network that is there and stays; nil has lanes make their own
 	Kinds       []danm.NetworkKind // that the API serves; empty means all
 	Image       string             // of the workload; empty means the one that clusters of our own have
 

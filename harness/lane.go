@@ -74,7 +74,7 @@ func (l *lane) prepare(ctx context.Context, it schedule.Iteration) error {
 	spec := workload.Spec{
 		Name: l.name, Generation: l.buildings, Network: l.networks[it.Generation],
 		Replicas: s.Replicas, Nodes: s.NodesPerLane, Workers: l.workers, SpareNodes: s.SpareNodes, Interfaces: s.Interfaces,
-		GracePeriod: s.TerminationGracePeriodSeconds, ReadyTimeout: s.Budgets.Recreate.Duration,
+		GracePeriod: s.TerminationGracePeriodSeconds, ReadyTimeout: s.Budgets.Recreate.Duration, Shared: l.run.config.Shared,
 	}
 	announcement := workload.Announce(l.run.access, spec)
 	l.run.config.History.Record(history.Record{Lane: &announcement})
@@ -90,7 +90,11 @@ func (l *lane) teardown(ctx context.Context) error {
 	if err := l.mend(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, teardownTimeout)
+	timeout := teardownTimeout
+	if l.built.Spec.Shared != nil {
+		timeout += l.run.config.Scenario.Budgets.Settle.Duration // its addresses are released first
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := l.built.Teardown(ctx)
 	l.built = nil

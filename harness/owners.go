@@ -32,7 +32,7 @@ func owners(entries []metav1.ManagedFieldsEntry, fields map[string][]string) map
 	for name, path := range fields {
 		var managers []string
 		for _, e := range entries {
-			if e.FieldsV1 != nil && hasField(e.FieldsV1.Raw, path) && !slices.Contains(managers, e.Manager) {
+			if e.FieldsV1 != nil && hasField(e.FieldsV1.GetRawBytes(), path) && !slices.Contains(managers, e.Manager) {
 				managers = append(managers, e.Manager)
 			}
 		}

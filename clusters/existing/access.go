@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,9 +16,6 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 )
-
-// requestTimeout bounds one request of a preflight.
-const requestTimeout = 15 * time.Second
 
 // access is what it takes to talk to the cluster.
 type access struct {

@@ -39,6 +39,11 @@ type Options struct {
 	NodesPerLane int
 	// Kinds are the networks that the scenario makes.
 	Kinds []string
+	// Network is the name of a ClusterNetwork to use; empty has lanes make their
+	// own. ShareNetwork accepts that pods of others use it.
+	Network      string
+	ShareNetwork bool
+	Addresses    int // that the workload needs at most, old pods and new
 	// UsesChaosMesh tells whether the scenario wants faults of Chaos Mesh.
 	UsesChaosMesh bool
 	// NodeDown and NodeUp are programs with arguments that switch a node off

@@ -28,6 +28,8 @@ type Preflight struct {
 	Version string // of the API server
 	// Kinds are those that the API serves. DANM installs them in sets.
 	Kinds []danm.NetworkKind
+	// Network is the one that was named, nil if lanes make their own.
+	Network *danm.Network
 	// HasChaosMesh tells whether Chaos Mesh's API is served.
 	HasChaosMesh bool
 
@@ -78,7 +80,7 @@ func Examine(ctx context.Context, o Options) (Preflight, error) {
 	p.examineCleaner(ctx, o)
 	p.examineWorkers(ctx, o)
 	p.examineNodeHooks(o)
-	p.examineNetworks(o)
+	p.examineNetwork(ctx, o)
 	p.Actions = p.actions(o)
 	return p, nil
 }
@@ -164,7 +166,7 @@ func (p *Preflight) examineShapes(o Options, list *metav1.APIResourceList) {
 			p.Kinds = append(p.Kinds, kind)
 		}
 	}
-	if len(p.usable(o.Kinds)) == 0 {
+	if len(o.Kinds) > 0 && len(p.usable(o.Kinds)) == 0 {
 		wrong = append(wrong, "none of "+strings.Join(o.Kinds, ", ")+" is served")
 	}
 	p.add("resource definitions", len(wrong) == 0, strings.Join(append(wrong, found...), ", "), "install the definitions of this DANM release")
@@ -290,10 +292,6 @@ func (p *Preflight) examineNodeHooks(o Options) {
 	p.lacks("node hooks", "none: nodes cannot be failed", "name --node-down and --node-up")
 }
 
-func (p *Preflight) examineNetworks(o Options) {
-	p.add("networks", true, fmt.Sprintf("a run makes its own (%s), which nobody else uses and all of whose addresses are spare", strings.Join(o.Kinds, ", ")), "")
-}
-
 func (p *Preflight) examineChaosMesh() {
 	_, err := p.access.finder.ServerResourcesForGroupVersion(chaosMeshGroupVersion)
 	p.HasChaosMesh = err == nil
@@ -308,8 +306,12 @@ const chaosMeshGroupVersion = "chaos-mesh.org/v1alpha1"
 
 // actions tells everything that a run does to this cluster.
 func (p *Preflight) actions(o Options) []string {
+	network := "a network of its own"
+	if o.Network != "" {
+		network = fmt.Sprintf("pods that take up to %d addresses of ClusterNetwork %s", o.Addresses, o.Network)
+	}
 	lines := []string{
-		fmt.Sprintf("create namespaces chaos-lane-*, each with a StatefulSet and a network of its own, labelled %s; delete them at the end", clusters.RunLabel),
+		fmt.Sprintf("create namespaces chaos-lane-*, each with a StatefulSet and %s, labelled %s; delete them at the end", network, clusters.RunLabel),
 		fmt.Sprintf("label and annotate nodes %s; take both back at the end", strings.Join(p.Workers, ", ")),
 		"delete, force delete and evict pods in these namespaces only",
 	}

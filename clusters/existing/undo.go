@@ -21,6 +21,7 @@ import (
 // Bounds of what undoing waits for.
 const (
 	podsGoneTimeout      = 2 * time.Minute
+	releasedTimeout      = 10 * time.Minute // more than both quarantines
 	namespaceGoneTimeout = 3 * time.Minute
 	undoPollInterval     = 500 * time.Millisecond
 )
@@ -111,7 +112,7 @@ func (u undoing) removeNamespace(ctx context.Context, name string) error {
 			return fmt.Errorf("deleting StatefulSet %s/%s: %w", name, sets.Items[i].Name, err)
 		}
 	}
-	if err := u.awaitNoPods(ctx, name); err != nil {
+	if err := errors.Join(u.awaitNoPods(ctx, name), u.awaitReleased(ctx, name)); err != nil {
 		return err
 	}
 	if err := core.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -141,17 +142,56 @@ func (u undoing) awaitNoPods(ctx context.Context, namespace string) error {
 	})
 }
 
-func (u undoing) removeClusterNetworks(ctx context.Context) error {
-	networks := u.access.danm.Networks(danm.ClusterNetwork, "")
-	list, err := networks.List(ctx, u.selector())
+// awaitReleased waits for the cleaner where endpoints hold addresses of a
+// network that stays: gone with their namespace, nobody would release those.
+func (u undoing) awaitReleased(ctx context.Context, namespace string) error {
+	ours, err := u.ownClusterNetworks(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, releasedTimeout, fmt.Errorf("endpoints of %s still hold addresses after %s", namespace, releasedTimeout))
+	defer cancel()
+	return poll(ctx, undoPollInterval, func(ctx context.Context) (bool, error) {
+		list, err := u.access.danm.Endpoints(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, ignoreBusy(err)
+		}
+		for i := range list.Items {
+			ep, err := danm.ToEndpoint(&list.Items[i])
+			if err != nil {
+				return false, err
+			}
+			if ep.Network().Kind == danm.ClusterNetwork && !ours[ep.Network().Name] {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+}
+
+// ownClusterNetworks names those that the run made.
+func (u undoing) ownClusterNetworks(ctx context.Context) (map[string]bool, error) {
+	list, err := u.access.danm.Networks(danm.ClusterNetwork, "").List(ctx, u.selector())
 	if apierrors.IsNotFound(err) {
-		return nil // this DANM has none
+		return nil, nil // this DANM has none
 	}
 	if err != nil {
-		return fmt.Errorf("listing ClusterNetworks: %w", err)
+		return nil, fmt.Errorf("listing ClusterNetworks: %w", err)
 	}
+	names := map[string]bool{}
 	for i := range list.Items {
-		name := list.Items[i].GetName()
+		names[list.Items[i].GetName()] = true
+	}
+	return names, nil
+}
+
+func (u undoing) removeClusterNetworks(ctx context.Context) error {
+	networks := u.access.danm.Networks(danm.ClusterNetwork, "")
+	names, err := u.ownClusterNetworks(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if err := networks.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("deleting ClusterNetwork %s: %w", name, err)
 		}

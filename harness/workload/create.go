@@ -41,6 +41,9 @@ func (l *Lane) createNamespace(ctx context.Context) error {
 }
 
 func (l *Lane) createNetwork(ctx context.Context) error {
+	if l.Spec.Shared != nil {
+		return l.rememberOthers(ctx)
+	}
 	u, err := l.networkObject()
 	if err != nil {
 		return err

@@ -59,6 +59,9 @@ type Spec struct {
 	Interfaces   int      // of each pod, all in the lane's network
 	GracePeriod  int64
 	ReadyTimeout time.Duration
+	// Shared is a ClusterNetwork that is there already and stays; nil has the
+	// lane make a network of its own.
+	Shared *danm.NetworkRef
 }
 
 // Lane is a built lane. Its methods are not for concurrent use.
@@ -71,6 +74,7 @@ type Lane struct {
 	nodes  []string        // in name order
 	down   map[string]bool // without power
 	made   int             // nodes so far, for names of those that are made
+	others map[string]bool // addresses of a shared network that were taken before
 }
 
 // Build creates a lane and returns it once all replicas are Ready. When it
@@ -104,6 +108,10 @@ func newLane(access Access, spec Spec) *Lane {
 	l := &Lane{Spec: spec, access: access, down: map[string]bool{}}
 	l.Namespace = fmt.Sprintf("chaos-%s-g%d-%s", spec.Name, spec.Generation, clusters.RunLabelValue(access.RunID))
 	l.Network = danm.NetworkRef{Kind: danm.NetworkKind(spec.Network.Kind), Namespace: l.Namespace, Name: "test-net1"}
+	if spec.Shared != nil {
+		l.Network = *spec.Shared
+		return l
+	}
 	if !l.Network.Kind.IsNamespaced() {
 		l.Network.Namespace, l.Network.Name = "", "test-net1-"+l.Namespace
 	}
@@ -238,14 +246,11 @@ func (l *Lane) Scale(ctx context.Context, replicas int) error {
 // Teardown removes the lane and returns once its pods are gone. It goes on
 // after an error, so that as little as possible is left.
 func (l *Lane) Teardown(ctx context.Context) error {
-	errs := []error{l.removePods(ctx)}
+	errs := []error{l.removePods(ctx), l.awaitReleased(ctx)}
 	if err := l.access.Core.CoreV1().Namespaces().Delete(ctx, l.Namespace, metav1.DeleteOptions{}); ignoreNotFound(err) != nil {
 		errs = append(errs, fmt.Errorf("deleting namespace %s: %w", l.Namespace, err))
 	}
-	err := l.access.Danm.Networks(l.Network.Kind, l.Network.Namespace).Delete(ctx, l.Network.Name, metav1.DeleteOptions{})
-	if ignoreNotFound(err) != nil {
-		errs = append(errs, fmt.Errorf("deleting %s: %w", l.Network, err))
-	}
+	errs = append(errs, l.removeNetwork(ctx))
 	if !l.hasFixedWorkers() { // the next lane takes those as they are
 		for _, node := range slices.Clone(l.nodes) {
 			errs = append(errs, l.RemoveNode(ctx, node))
@@ -255,6 +260,41 @@ func (l *Lane) Teardown(ctx context.Context) error {
 		return fmt.Errorf("tearing down %s: %w", l.label(), err)
 	}
 	return nil
+}
+
+func (l *Lane) removeNetwork(ctx context.Context) error {
+	if l.Spec.Shared != nil {
+		return nil
+	}
+	err := l.access.Danm.Networks(l.Network.Kind, l.Network.Namespace).Delete(ctx, l.Network.Name, metav1.DeleteOptions{})
+	if ignoreNotFound(err) != nil {
+		return fmt.Errorf("deleting %s: %w", l.Network, err)
+	}
+	return nil
+}
+
+// releasedInterval is how often endpoints that are to be released are looked at.
+const releasedInterval = 500 * time.Millisecond
+
+// awaitReleased waits until the cleaner has released what CNI DEL did not: the
+// endpoints go with the namespace, but their bits stay in a network of others.
+func (l *Lane) awaitReleased(ctx context.Context) error {
+	if l.Spec.Shared == nil {
+		return nil
+	}
+	ticker := time.NewTicker(releasedInterval)
+	defer ticker.Stop()
+	for {
+		list, err := l.access.Danm.Endpoints(l.Namespace).List(ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) == 0 {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("endpoints of %s still hold addresses of %s: %w", l.label(), l.Network, ctx.Err())
+		}
+	}
 }
 
 // removePods deletes the StatefulSet and waits until its pods are gone. Pods

@@ -80,6 +80,10 @@ func (l *Lane) readBits(ctx context.Context, s *history.Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", l.Network, err)
 	}
+	foreign, err := l.foreign(ctx, s)
+	if err != nil {
+		return err
+	}
 	for _, spec := range network.Pools() {
 		pool, err := ipam.Open(ipam.Spec(spec.Fields))
 		if err != nil {
@@ -89,7 +93,7 @@ func (l *Lane) readBits(ctx context.Context, s *history.Snapshot) error {
 			if !pool.IsSet(i) {
 				continue
 			}
-			if _, ok := pool.Reserved(i); ok {
+			if _, ok := pool.Reserved(i); ok || foreign[pool.Addr(i).String()] {
 				s.Reserved = append(s.Reserved, pool.Addr(i).String())
 				continue
 			}

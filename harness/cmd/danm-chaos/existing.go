@@ -48,6 +48,8 @@ type existingFlags struct {
 	production          string
 	lifetime            time.Duration
 	image               string
+	network             string
+	shareNetwork        bool
 	yes                 bool
 }
 
@@ -56,6 +58,8 @@ func (f *existingFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.nodeUp, "node-up", "", "existing: program that switches it on again")
 	fs.DurationVar(&f.hookTimeout, "hook-timeout", existing.HookTimeoutDefault, "existing: of --node-down and --node-up")
 	fs.StringVar(&f.image, "image", defaultImage, "existing: image of the workload")
+	fs.StringVar(&f.network, "network", "", "existing: ClusterNetwork to use; empty has every lane make a network of its own")
+	fs.BoolVar(&f.shareNetwork, "share-network", false, "existing: use --network although pods of others do")
 	fs.BoolVar(&f.yes, "yes", false, "existing: begin without asking")
 	f.registerReach(fs)
 }
@@ -102,6 +106,9 @@ func (f runFlags) checkExisting() (runFlags, error) {
 	if _, err := regexp.Compile(f.production); err != nil {
 		return f, usagef("--production-pattern %q: %w", f.production, err)
 	}
+	if f.network != "" && f.lanes > 1 {
+		return f, usagef("--network %s: it is for one lane, not %d", f.network, f.lanes)
+	}
 	_, err := f.existingOptions(danm.Group(f.group))
 	return f, err
 }
@@ -138,6 +145,12 @@ func (p plan) existingRun(id string, out io.Writer) (existing.Options, error) {
 	o, err := p.existingOptions(p.group)
 	o.RunID, o.Progress = id, out
 	o.Lanes, o.NodesPerLane, o.Kinds = p.lanes, p.scenario.NodesPerLane, p.scenario.Kinds
+	o.Network, o.ShareNetwork = p.network, p.shareNetwork
+	if p.network != "" {
+		o.Kinds = nil // none is made
+	}
+	// While old pods hold their addresses new ones need as many.
+	o.Addresses = 2 * p.scenario.Replicas * p.scenario.Interfaces
 	o.UsesChaosMesh = slices.ContainsFunc(p.scenario.Faults.Acts(), schedule.Act.IsOfMesh)
 	return o, err
 }
@@ -172,6 +185,10 @@ func (a *app) onExisting(ctx context.Context, p plan) (plan, error) {
 // fitted restricts the scenario to what the cluster can do, and gives it time.
 func (p plan) fitted(found existing.Preflight) (plan, error) {
 	p.kinds = found.Kinds
+	if found.Network != nil {
+		p.shared, p.scenario.Families = found.Network, []string{familyOf(found.Network)}
+		p.scenario.Kinds = []string{string(danm.ClusterNetwork)}
+	}
 	if !found.HasChaosMesh {
 		p = p.withoutMesh()
 	}
@@ -202,6 +219,28 @@ func (p plan) fitted(found existing.Preflight) (plan, error) {
 	quarantines := found.Cleaner.ReleaseQuarantine + found.Cleaner.OrphanQuarantine
 	b.Settle.Duration = max(b.Settle.Duration, quarantines+settleMargin)
 	return p, nil
+}
+
+// familyOf is how a scenario calls the families of a network.
+func familyOf(n *danm.Network) string {
+	pools := n.Pools()
+	switch {
+	case len(pools) > 1:
+		return schedule.Dual
+	case pools[0].Family == danm.IPv6:
+		return schedule.IPv6
+	default:
+		return schedule.IPv4
+	}
+}
+
+// sharedNetwork is the network that lanes use, nil if they make their own.
+func (p plan) sharedNetwork() *danm.NetworkRef {
+	if p.shared == nil {
+		return nil
+	}
+	ref := p.shared.Ref()
+	return &ref
 }
 
 // withoutMesh leaves out, and reports, what only Chaos Mesh can do.
@@ -301,6 +340,8 @@ func (p plan) existingMisses() string {
 		{"--production-pattern", p.production, defaultProduction},
 		{"--lifetime", p.lifetime.String(), existing.LifetimeDefault.String()},
 		{"--image", p.image, defaultImage},
+		{"--network", p.network, ""},
+		{"--share-network", fmt.Sprint(p.shareNetwork), "false"},
 	})
 }
 

@@ -212,7 +212,7 @@ func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcom
 		Cleaner: clusters.CleanerSpec{Argv: p.argv, IsDeployed: p.deploysCleaner(), Logs: logs.cleaner}, CleanerName: p.cleaner, DryRun: p.dryRun,
 		BlameAny: p.blame == blameAny, KeepGoing: p.keepGoing,
 		CNI: string(p.variant), Commit: o.result.Commit, Versions: o.result.Versions, Observer: progress,
-		Teardown: p.cluster == existingCluster, Expires: expiryOf(cluster), Image: p.workloadImage(), Kinds: p.kinds,
+		Teardown: p.cluster == existingCluster, Expires: expiryOf(cluster), Image: p.workloadImage(), Kinds: p.kinds, Shared: p.sharedNetwork(),
 	})
 	return result, nil, err
 }

@@ -96,6 +96,7 @@ type plan struct {
 	variant  danmcni.Variant
 	argv     []string           // of the cleaner
 	kinds    []danm.NetworkKind // that the cluster serves; empty means all
+	shared   *danm.Network      // that lanes use instead of their own; nil means none
 	skipped  []string           // what the cluster cannot do of the scenario, and why
 }
 

@@ -36,7 +36,7 @@ const (
 )
 
 // ErrLeftInPlace says that an object is gone, but its fault perhaps not.
-var ErrLeftInPlace = errors.New("Chaos Mesh did not recover in time: its finalizer was forced away, and the fault may still be in place")
+var ErrLeftInPlace = errors.New("not recovered in time: the finalizer was forced away, and the fault may still be in place")
 
 // Event is what Chaos Mesh recorded of one target.
 type Event struct {
