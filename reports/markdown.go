@@ -55,14 +55,19 @@ func markdownRows(r harness.Result) [][2]string {
 	for _, s := range skippedOf(r) {
 		rows = append(rows, [2]string{"skipped", md(s)})
 	}
+	for _, s := range r.Unjudged {
+		rows = append(rows, [2]string{"not judged", md(s)})
+	}
 	return rows
 }
 
+// skippedOf lists what was planned or tried and cannot be done here, each as
+// "what: why".
 func skippedOf(r harness.Result) []string {
 	if r.Measured == nil {
-		return nil
+		return r.Skipped
 	}
-	return r.Measured.Skipped
+	return slices.Concat(r.Skipped, r.Measured.Skipped)
 }
 
 func markdownLatencies(line func(string, ...any), r harness.Result) {

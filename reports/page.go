@@ -243,6 +243,9 @@ func exercised(r Run, t *timeline.Timeline) (did, didNot []string) {
 	for _, s := range skippedOf(r.Result) {
 		didNot = append(didNot, "skipped, "+s)
 	}
+	for _, s := range r.Unjudged {
+		didNot = append(didNot, "not judged, "+s)
+	}
 	for _, g := range t.Gaps {
 		didNot = append(didNot, "the history has a gap, "+g)
 	}

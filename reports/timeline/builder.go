@@ -168,9 +168,9 @@ func (b *Builder) addOp(o *history.Op, at time.Duration) {
 	}
 	l.closeBands(at, func(band Band) bool {
 		if band.Fault == o.F {
-			return band.Target == o.Target && !isLasting(o.F)
+			return band.Target == o.Target && healersOf(o.F) == nil
 		}
-		return isHealing(o.F) && band.Target == o.Target && o.Type == history.OK
+		return heals(o.F, band.Fault) && band.Target == o.Target && o.Type == history.OK
 	})
 }
 
@@ -185,20 +185,31 @@ func (l *laneState) closeBands(at time.Duration, matches func(Band) bool) {
 	})
 }
 
-// Verbs of faults that go on until another verb heals them; every other fault
-// is over when it is done.
-var (
-	lastingVerbs = []string{"fail", "pause", "stop", "partition"}
-	healingVerbs = []string{"restore", "replace", "resume", "start", "heal"}
-)
+// healers are the verbs that end a fault, for those faults that go on until
+// then. Each is named whole, or by its first word if that word is enough.
+var healers = map[string][]string{
+	"fail": {"restore", "replace"}, "pause": {"resume"}, "stop": {"start"}, "partition": {"heal"},
+	"drain": {"uncordon"}, "taint": {"untaint"}, "mesh-inject": {"mesh-heal"},
+}
 
-func isLasting(verb string) bool { return beginsWith(verb, lastingVerbs) }
+// healersOf returns the verbs that end a fault, none if it is over when it is
+// done.
+func healersOf(verb string) []string {
+	if found := healers[verb]; found != nil {
+		return found
+	}
+	return healers[firstWord(verb)]
+}
 
-func isHealing(verb string) bool { return beginsWith(verb, healingVerbs) }
-
-func beginsWith(verb string, words []string) bool {
+func firstWord(verb string) string {
 	first, _, _ := strings.Cut(verb, "-")
-	return slices.Contains(words, first)
+	return first
+}
+
+// heals tells whether an operation ends a fault.
+func heals(verb, fault string) bool {
+	all := healersOf(fault)
+	return slices.Contains(all, verb) || slices.Contains(all, firstWord(verb))
 }
 
 func stepText(o *history.Op) string {

@@ -238,6 +238,16 @@ func TestAFaultIsInEffectUntilItIsHealed(t *testing.T) {
 			s.op(history.OK, 0, "force-delete", "ns/p", true)
 			s.op(history.Invoke, 1, "settle", "", false)
 		}, 3},
+		{"a drained node until it takes pods again, whatever else is restored", func(s *script) {
+			s.op(history.Invoke, 0, "drain", "n", true)
+			s.op(history.OK, 1, "restore-node", "n", false)
+			s.op(history.OK, 2, "uncordon", "n", false)
+		}, 4},
+		{"what Chaos Mesh injects until it is undone", func(s *script) {
+			s.op(history.Invoke, 0, "mesh-inject", "x", true)
+			s.op(history.OK, 0, "mesh-inject", "x", true)
+			s.op(history.OK, 1, "mesh-heal", "x", false)
+		}, 4},
 		{"a fault that nothing heals until the end", func(s *script) {
 			s.op(history.Invoke, 0, "pause-node", "n", true)
 			s.op(history.OK, 0, "pause-node", "n", true)
