@@ -46,7 +46,7 @@ func ReadSide(path string) ([]harness.Result, []string, error) {
 		return nil, nil, err
 	}
 	if len(stored) == 0 && len(problems) == 0 {
-		return nil, nil, fmt.Errorf("reading runs: %s holds no run: %w", path, fs.ErrNotExist)
+		return nil, nil, errors.New("it holds no run")
 	}
 	var runs []harness.Result
 	for _, s := range stored {

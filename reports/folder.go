@@ -21,6 +21,7 @@ type Run struct {
 	Records  []history.Record // as far as they can be read
 	Problems []string         // what the directory lacks or what in it cannot be read
 	Live     bool             // the run goes on, and nothing is judged yet
+	Rebuilt  bool             // from the history alone, so run.json is not ours to write
 
 	builder *timeline.Builder
 }
@@ -40,7 +41,7 @@ func Open(dir string) (Run, error) {
 		return r, resultErr
 	}
 	r.Problems = append([]string{resultErr.Error() + ", so only the history is shown"}, r.Problems...)
-	r.Result = rebuilt(filepath.Base(dir), r.Records, r.Measured)
+	r.Result, r.Rebuilt = rebuilt(filepath.Base(dir), r.Records, r.Measured), true
 	return r, nil
 }
 

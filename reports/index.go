@@ -229,7 +229,12 @@ func newIndexGroup(rows []indexRow) indexGroup {
 	}
 	duration := func(get func(indexRow) time.Duration) (func(indexRow) float64, func(float64) string) {
 		return func(r indexRow) float64 { return get(r).Seconds() },
-			func(s float64) string { return rounded(secondsToDuration(s)).String() }
+			func(s float64) string {
+				if s == 0 {
+					return "not measured"
+				}
+				return rounded(secondsToDuration(s)).String()
+			}
 	}
 	count := func(f float64) string { return number(f) }
 	iteration, text := duration(func(r indexRow) time.Duration { return r.Iteration })

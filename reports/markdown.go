@@ -83,8 +83,8 @@ func markdownViolations(line func(string, ...any), r harness.Result) {
 	}
 	line("\n### Violations: %d (%s)\n", len(r.Violations), md(perInvariant(r.Violations)))
 	for _, v := range gravestFirst(r.Violations)[:min(len(r.Violations), markdownViolationsMax)] {
-		line("- **%s** %s", md(string(v.Invariant)), md(v.Message))
-		line("  <details><summary>evidence</summary>\n\n%s\n\n  </details>", fenced(strings.Join(block(v)[1:], "\n")))
+		line("**%s**: %s", md(string(v.Invariant)), md(v.Message))
+		line("\n<details><summary>evidence</summary>\n\n%s\n\n</details>\n", fenced(strings.Join(block(v)[1:], "\n")))
 	}
 	for _, l := range more(len(r.Violations), markdownViolationsMax) {
 		line("\n%s", strings.TrimSpace(l))

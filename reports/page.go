@@ -31,6 +31,7 @@ var assets embed.FS
 var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"rounded": rounded,
 	"verbs":   verbs,
+	"count":   countOf,
 	"join":    func(words []string) string { return strings.Join(words, ", ") },
 	"moment":  func(t time.Time) string { return t.UTC().Format("15:04:05.000") },
 	"durations": func(it harness.Iteration) []time.Duration {

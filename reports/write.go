@@ -69,7 +69,8 @@ func joinFormats(formats []Format) string {
 func Write(dir string, r harness.Result) error { return Load(dir, r).Write(dir, Formats()) }
 
 // Write renders the run into a directory. Each file appears whole or not at
-// all, and run.json last: who sees it, sees the others too.
+// all, and run.json last: who sees it, sees the others too. What is in the place
+// of a result that could not be read stays there.
 func (r Run) Write(dir string, formats []Format) error {
 	r.Result = withLists(r.Result)
 	r.SchemaVersion = harness.ResultSchemaVersion
@@ -86,7 +87,7 @@ func (r Run) Write(dir string, formats []Format) error {
 		{PageFile, HTML, func() ([]byte, error) { return runPage(r) }},
 		{RunFile, JSON, func() ([]byte, error) { return indented(r.Result) }},
 	} {
-		if !slices.Contains(formats, f.format) {
+		if !slices.Contains(formats, f.format) || f.name == RunFile && r.Rebuilt {
 			continue
 		}
 		data, err := f.render()

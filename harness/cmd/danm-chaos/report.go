@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,7 +65,9 @@ func (a *app) report(dir string, formats []reports.Format, o check.Options) erro
 		return usagef("report: %s: %w: name a run directory", dir, pathReason(err))
 	}
 	run.Result = rejudged(run.Result, check.Check(run.Records, o))
-	run.Unknowns = append(run.Unknowns, run.Problems...)
+	// A report of an earlier time may have stored the same problems.
+	isProblem := func(reason string) bool { return slices.Contains(run.Problems, reason) }
+	run.Unknowns = append(slices.Clone(run.Problems), slices.DeleteFunc(run.Unknowns, isProblem)...)
 	if len(run.Problems) > 0 {
 		run.Verdict = check.Merge(run.Verdict, check.Unknown)
 	}
@@ -105,6 +108,7 @@ func rejudged(r harness.Result, now check.Report) harness.Result {
 		}
 	}
 	r.Verdict, r.Violations, r.Findings, r.Checked = now.Verdict, now.Violations, now.Findings, now.Checked
+	r.Unjudged = now.Unjudged
 	r.Unknowns = append(kept, now.Unknowns...)
 	if len(r.Unknowns) > 0 || r.Interrupted {
 		r.Verdict = check.Merge(r.Verdict, check.Unknown)

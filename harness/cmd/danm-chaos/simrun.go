@@ -92,7 +92,11 @@ func (a *app) sweepOf(f runFlags, names []string) (search.Sweep, error) {
 		if err != nil {
 			return s, err
 		}
-		s.Shapes = append(s.Shapes, scenario.Shape(p.group, string(p.variant)))
+		shape := scenario.Shape(p.group, string(p.variant))
+		if f.pods > 0 {
+			shape.Pods, shape.Nodes = f.pods, min(shape.Nodes, max(2, f.pods))
+		}
+		s.Shapes = append(s.Shapes, shape)
 	}
 	return s, nil
 }
