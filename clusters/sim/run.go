@@ -361,7 +361,7 @@ func (w *world) collectEvents() {
 }
 
 func (w *world) collectCalls() {
-	calls := slices.Clone(w.gate.waiting())
+	calls := w.gate.waiting()
 	slices.SortStableFunc(calls, func(a, b *call) int { return strings.Compare(a.key, b.key) })
 	for i := 0; i < len(calls); {
 		j := i + 1
