@@ -8,6 +8,7 @@ import (
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/harness/history"
+	"github.com/danm-chaos/danm-chaos/harness/nemesis"
 )
 
 // Config says what to run, on what, and where the outcome goes.
@@ -29,11 +30,15 @@ type Config struct {
 	HistoryPath string
 
 	Cleaner     clusters.CleanerSpec
-	CleanerName string // as given on the command line
-	DryRun      bool   // the cleaner was told to write nothing
-	BlameAny    bool   // what DANM's own CNI breaks makes the run Invalid too
-	KeepGoing   bool   // go on after an Invalid iteration
-	Teardown    bool   // remove the lanes at the end, for a cluster that outlives the run
+	CleanerName string             // as given on the command line
+	DryRun      bool               // the cleaner was told to write nothing
+	BlameAny    bool               // what DANM's own CNI breaks makes the run Invalid too
+	KeepGoing   bool               // go on after an Invalid iteration
+	Teardown    bool               // remove the lanes at the end, for a cluster that outlives the run
+	Expires     time.Time          // from when what such a run left may be removed by anybody; zero means never
+	Shared      *danm.NetworkRef   // a network that is there and stays; nil has lanes make their own
+	Kinds       []danm.NetworkKind // that the API serves; empty means all
+	Image       string             // of the workload; empty means the one that clusters of our own have
 
 	CNI      string            // for run.json
 	Commit   string            // for run.json
@@ -71,6 +76,9 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	c.Lanes = min(c.Lanes, c.Iterations)
+	if len(c.Kinds) == 0 {
+		c.Kinds = danm.NetworkKinds()
+	}
 	if c.ScenarioArgs == "" {
 		c.ScenarioArgs = c.Scenario.Name
 	}
@@ -122,7 +130,21 @@ func (c Config) check() error {
 	if _, ok := c.Cluster.(clusters.CleanerRunner); !ok {
 		return fmt.Errorf("cluster %s cannot run a cleaner", c.Cluster.Name())
 	}
-	return c.checkWorkers()
+	return errors.Join(c.checkWorkers(), c.checkOutages())
+}
+
+// checkOutages refuses a run whose faults would all be skipped.
+func (c Config) checkOutages() error {
+	shutdown := c.Scenario.Faults.NodeShutdown
+	if shutdown == nil {
+		return nil
+	}
+	for _, o := range shutdown.Outages {
+		if why := nemesis.CannotDo(c.Cluster, o); why != "" {
+			return fmt.Errorf("scenario %s: %s", c.Scenario.Name, why)
+		}
+	}
+	return nil
 }
 
 func (c Config) checkWorkers() error {

@@ -10,13 +10,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/harness/history"
 	"github.com/danm-chaos/danm-chaos/harness/nemesis"
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
 )
 
-// nodeTimeout bounds how long a cluster may take to switch a node on or off.
-const nodeTimeout = 30 * time.Second
+// nodeTimeout bounds how long a cluster may take to switch a node on or off,
+// if it does not say so itself.
+const nodeTimeout = time.Minute
+
+func (r *run) nodeTimeout() time.Duration {
+	if timer, ok := r.config.Cluster.(clusters.NodeTimer); ok {
+		return timer.NodeTimeout()
+	}
+	return nodeTimeout
+}
 
 // pass is one iteration while its steps are played.
 type pass struct {
@@ -90,7 +99,7 @@ func (p *pass) timeout(verb schedule.Verb) time.Duration {
 		// The budget is kept by settling itself, which tells what is pending.
 		return 2 * budgets.Settle.Duration
 	case schedule.FailNode, schedule.RestoreNode, schedule.ReplaceNode:
-		return nodeTimeout
+		return p.lane.run.nodeTimeout()
 	default:
 		return budgets.Recreate.Duration
 	}
@@ -105,7 +114,7 @@ func (p *pass) resolve(ctx context.Context, step schedule.Step) (string, action,
 	switch step.Do {
 	case schedule.FailNode:
 		node, err := l.pickNode(step)
-		return node, func(ctx context.Context) nemesis.Outcome { return p.failNode(ctx, node) }, err
+		return node, func(ctx context.Context) nemesis.Outcome { return p.failNode(ctx, node, step.Outage) }, err
 	case schedule.RestoreNode:
 		return l.failed, l.restoreNode, nil
 	case schedule.ReplaceNode:
@@ -122,7 +131,7 @@ func (p *pass) resolve(ctx context.Context, step schedule.Step) (string, action,
 		pods, err := l.pickPods(ctx, step)
 		return podNames(pods), func(ctx context.Context) nemesis.Outcome { return p.forceDelete(ctx, pods, step) }, err
 	default:
-		return "", nil, fmt.Errorf("unknown step %q", step.Do)
+		return p.resolveAct(ctx, step)
 	}
 }
 
@@ -195,14 +204,14 @@ func podNames(pods []*corev1.Pod) string {
 	}
 }
 
-func (p *pass) failNode(ctx context.Context, node string) nemesis.Outcome {
+func (p *pass) failNode(ctx context.Context, node string, o schedule.Outage) nemesis.Outcome {
 	p.began = time.Now()
 	pods := len(p.lane.built.PodsOn(node))
-	outcome := p.lane.run.nemesis.FailNode(ctx, node)
+	outcome := p.lane.run.nemesis.FailNode(ctx, node, o)
 	if outcome.Type == history.OK {
-		p.lane.failed = node
+		p.lane.failed, p.lane.outage = node, o
 		p.lane.built.SetDown(node, true)
-		outcome.Note = fmt.Sprintf("%d pods were on it", pods)
+		outcome.Note = fmt.Sprintf("%s: %d pods were on it", cmp.Or(o, schedule.PowerLoss), pods)
 	}
 	return outcome
 }
@@ -211,7 +220,7 @@ func (l *lane) restoreNode(ctx context.Context) nemesis.Outcome {
 	if l.failed == "" {
 		return nemesis.OK("nothing to restore: the lane was rebuilt")
 	}
-	outcome := l.run.nemesis.RestoreNode(ctx, l.failed)
+	outcome := l.run.nemesis.RestoreNode(ctx, l.failed, l.outage)
 	if outcome.Type == history.OK {
 		l.built.SetDown(l.failed, false)
 	}

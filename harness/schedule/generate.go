@@ -76,6 +76,10 @@ func (p Plan) iteration(i int, isDown []bool) Iteration {
 	lane := i % p.Lanes
 	it := Iteration{Number: i + 1, Lane: lane, Generation: p.generation(i)}
 	d := drawer{rand.New(rand.NewPCG(p.Seed, streamIterations+uint64(i/p.Lanes)<<16+uint64(lane)))}
+	if p.Faults.Disturbance != nil {
+		it.Steps = d.disturbance(*p.Faults.Disturbance)
+		return it
+	}
 	if p.Faults.PodDeletion != nil {
 		it.Steps = d.podDeletion(*p.Faults.PodDeletion)
 		return it
@@ -148,8 +152,14 @@ func (d drawer) nodeShutdown(n NodeShutdown) ([]Step, Return) {
 	remove := Step{Do: ForceDelete, Target: FailedNode, Pick: d.pick(), Delay: d.delay(deleteDelayMax),
 		Spread: d.spread(), Fault: r != WhileTerminating}
 	back := returnSteps(d.delay(returnDelayMax))
+	if len(n.Outages) > 0 { // last, so that scenarios without keep their schedules
+		fail.Outage = n.Outages[d.IntN(len(n.Outages))]
+	}
 	ready, gone := Step{Do: AwaitReady}, Step{Do: AwaitTerminating, Target: FailedNode}
 	steps := []Step{fail, gone}
+	if n.OutOfService || len(n.Meanwhile) > 0 {
+		return d.attended(n, r, steps, remove, back)
+	}
 	switch r {
 	case WhileTerminating:
 		return append(steps, back[0], remove, ready, back[1]), r

@@ -30,18 +30,26 @@ type catalogue struct {
 func newCatalogue() catalogue {
 	c := catalogue{
 		Faults: []entry{
-			{string(schedule.FailNode), "cut the power of a node"},
-			{string(schedule.RestoreNode), "give a failed node its power back"},
+			{string(schedule.FailNode), "silence a node: power loss, or on kind a hang, a cut wire, no kubelet"},
+			{string(schedule.RestoreNode), "undo that"},
 			{string(schedule.ReplaceNode), "remove a failed node for good and add a fresh one"},
 			{string(schedule.ForceDelete), "delete pods with grace period 0"},
+			{string(schedule.Evict), "evict pods, as a drain does"},
+			{string(schedule.Drain), "cordon a node and evict the lane's pods on it"},
+			{string(schedule.Scale), "take replicas away and give them back"},
+			{string(schedule.TaintNode), "declare a dead node out of service"},
+			{string(schedule.KillCleaner), "delete the leading pod of the cleaner"},
+			{string(schedule.MeshInject), "have Chaos Mesh break pods of the workload or the cleaner"},
 		},
 		Clusters: []entry{
 			{defaultCluster, "real etcd and Kubernetes programs on loopback, hollow nodes"},
+			{existingCluster, "a cluster that others made, with DANM and a cleaner in it; it is given back as it was"},
 			{kindCluster, "real nodes as containers: kubelet, containerd, CNI plugin"},
 			{simCluster, "everything but the cleaner is simulated, in virtual time; one seed is one run"},
 		},
 		Cleaners: []entry{
 			{"fixed", "danm-cleaner of this project, as a process of its own; on kind by its manifests, in two pods"},
+			{deployedCleaner, "the cleaner that an existing cluster has"},
 			{"canary:NAME", "a cleaner that is known to be wrong"},
 			{"exec:COMMAND", "any program; " + kubeconfigPlace + " becomes the path of a kubeconfig"},
 		},
