@@ -10,19 +10,23 @@ LANES      ?=
 OUT        ?= out
 BASELINE   ?= $(OUT)/baseline
 FUZZTIME   ?= 20s
+SWEEP      ?= 60s
 
 # The race detector needs a C compiler; a machine without one tests without it.
 RACE ?= $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && echo -race)
+
+# The simulator plays what it can start by itself: no programs, no images.
+SWEEP_RUN = $(if $(filter fixed canary:%,$(CLEANER)),bin/danm-chaos run --cluster sim --cleaner '$(CLEANER)' --for $(SWEEP) --out '$(OUT)',true)
 
 RUN_OUT = $(OUT)
 RUN = bin/danm-chaos run $(SCENARIO) --cluster $(CLUSTER) --cleaner '$(CLEANER)' --iterations $(ITERATIONS) --out '$(RUN_OUT)' \
 	$(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
 
 .DEFAULT_GOAL := help
-.PHONY: help build programs chaos regression canaries test bench lint rules chaos-mesh fuzz verify image doctor clean
+.PHONY: help build programs chaos sweep stress regression canaries test bench lint rules chaos-mesh fuzz verify image doctor clean
 
 help: ## list the targets
-	@echo 'variables: SCENARIO CLUSTER CLEANER ITERATIONS SEED LANES OUT BASELINE'
+	@echo 'variables: SCENARIO CLUSTER CLEANER ITERATIONS SEED LANES OUT BASELINE SWEEP'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/danm-chaos and bin/danm-cleaner
@@ -31,8 +35,15 @@ build: ## build bin/danm-chaos and bin/danm-cleaner
 programs: build ## build etcd and Kubernetes' programs, once; they are kept in the user's cache
 	@bin/danm-chaos programs bin/kubernetes
 
-chaos: build ## shut nodes down under the cleaner, ITERATIONS times (300; on CLUSTER=kind 20)
-	@$(RUN)
+chaos: build ## simulate for SWEEP (60s), then shut nodes down under the cleaner, ITERATIONS times (300; on CLUSTER=kind 20)
+	@$(SWEEP_RUN)
+	@$(if $(filter sim,$(CLUSTER)),,$(RUN))
+
+sweep: build ## simulate for SWEEP (60s) under the cleaner
+	@$(SWEEP_RUN)
+
+stress: build ## check that equal simulations give equal histories: 500 seeds, 20 times each, in four processes
+	@bin/danm-chaos stress
 
 # An Invalid run is compared all the same: compare names what is new. Only a
 # Valid one becomes a baseline. The runs have a folder of their own, so that
@@ -54,7 +65,8 @@ test: programs ## run all tests, with the race detector where there is a C compi
 	@$(if $(RACE),,echo 'no C compiler: testing without the race detector')
 	KUBERNETES_BIN_DIR='$(CURDIR)/bin/kubernetes' go test $(RACE) -p 4 -timeout 20m ./...
 
-bench: programs ## run the benchmarks of danm-cleaner and print their figures
+bench: programs ## run the benchmarks of danm-cleaner and of the simulator and print their figures
+	bin/danm-chaos run node-shutdown --cluster sim --seeds 1-2000 --out '$(OUT)'
 	DANM_BENCH=1 KUBERNETES_BIN_DIR='$(CURDIR)/bin/kubernetes' go test ./cleaner/bench -v -timeout 60m
 
 lint: ## run go vet and staticcheck

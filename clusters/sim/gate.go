@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -139,10 +140,9 @@ func (g *gate) sweep() []*stream {
 	return kept
 }
 
-// waiting returns the calls at the gate. The slice is valid until the next
-// call comes.
+// waiting returns the calls at the gate. The slice is the caller's.
 func (g *gate) waiting() []*call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.parked
+	return slices.Clone(g.parked)
 }

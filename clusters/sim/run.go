@@ -100,18 +100,24 @@ func (w *world) act() {
 }
 
 // settle plays on, with nothing broken any more, until everything agrees and
-// then a little longer, or until the time for that is over.
+// then a little longer, or until the time for that is over. A CNI plugin that is
+// late may spoil what agreed already; then there is time to heal that, too.
 func (w *world) settle() {
-	w.phase = settling
 	deadline := time.Now().Add(w.settleTime())
-	for w.goesOn() && time.Now().Before(deadline) && !w.isSettled() {
-		w.step(deadline)
-	}
-	// What was in quarantine when everything agreed must not be released now.
-	w.phase = quiet
-	until := time.Now().Add(w.plan.World.ReleaseQuarantine + 2*time.Second)
-	for w.goesOn() && time.Now().Before(until) {
-		w.step(until)
+	for {
+		w.phase = settling
+		for w.goesOn() && time.Now().Before(deadline) && !w.isSettled() {
+			w.step(deadline)
+		}
+		// What was in quarantine when everything agreed must not be released now.
+		w.phase = quiet
+		until := time.Now().Add(w.plan.World.ReleaseQuarantine + 2*time.Second)
+		for w.goesOn() && time.Now().Before(until) {
+			w.step(until)
+		}
+		if w.isSettled() || !time.Now().Before(deadline) || w.trouble != nil {
+			break
+		}
 	}
 	w.record.add(history.Record{Snapshot: w.snapshot()})
 }
@@ -361,7 +367,7 @@ func (w *world) collectEvents() {
 }
 
 func (w *world) collectCalls() {
-	calls := slices.Clone(w.gate.waiting())
+	calls := w.gate.waiting()
 	slices.SortStableFunc(calls, func(a, b *call) int { return strings.Compare(a.key, b.key) })
 	for i := 0; i < len(calls); {
 		j := i + 1

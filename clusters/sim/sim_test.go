@@ -99,3 +99,28 @@ func TestChoicesReplayARun(t *testing.T) {
 		t.Error("the choices of a run do not give the same run again")
 	}
 }
+
+// A bubble fails when a goroutine outlives it. So what is killed, at whatever
+// call, must end altogether, and so must what ends with its context.
+func TestACleanerThatIsKilledLeavesNoGoroutine(t *testing.T) {
+	for nth := 1; nth <= 25; nth += 6 {
+		plan := drawn(t, 3, true)
+		plan.Faults = []schedule.SimFault{{Do: schedule.CrashAfter, On: "cleaner", Nth: nth, Count: 2}}
+		out := Play(t, plan, Options{Start: startFixed})
+		if out.Err != nil || !out.Fired[0] {
+			t.Errorf("killed at call %d: fired %v, %v", nth, out.Fired, out.Err)
+		}
+	}
+}
+
+func TestACleanerThatDoesNothingIsInvalid(t *testing.T) {
+	plan := drawn(t, 1, true)
+	plan.Steps = []schedule.Step{
+		{Do: schedule.AwaitReady}, {Do: schedule.FailNode, Target: schedule.NodeWithPods, Fault: true},
+		{Do: schedule.AwaitTerminating}, {Do: schedule.ForceDelete, Target: schedule.FailedNode, Fault: true}, {Do: schedule.AwaitReady},
+	}
+	out := Play(t, plan, Options{Start: func(ctx context.Context, _ CleanerEnv) error { <-ctx.Done(); return nil }})
+	if report := check.Check(out.Records, check.Options{}); out.Err != nil || report.Verdict != check.Invalid {
+		t.Errorf("got %s, %v: %v", report.Verdict, out.Err, report.Unknowns)
+	}
+}

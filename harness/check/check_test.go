@@ -551,6 +551,30 @@ func TestALivePodWithoutEndpointIsBlamedOnWhoTookIt(t *testing.T) {
 	}
 }
 
+// A bit that no endpoint claims any more is an orphan, whatever still uses the
+// address.
+func TestAClearedOrphanIsBlamedOnWhoTookTheEndpoint(t *testing.T) {
+	for _, c := range []struct {
+		taker string
+		want  Blame
+	}{{node2, BlameCNI}, {cleaner, BlameCleaner}} {
+		t.Run(c.taker, func(t *testing.T) {
+			h := tellOne(t)
+			e := h.add("n1", "p", a15)
+			h.deleteEndpoint(c.taker, e)
+			h.clear(cleaner, a15)
+			h.read(func(s *history.Snapshot) { s.Settled, s.Pending = false, "1 pod has no endpoint" })
+			r := Check(h.records, Options{})
+			cleared := slices.IndexFunc(append(r.Violations, r.Findings...), func(v Violation) bool {
+				return v.Invariant == LiveAttachment && strings.Contains(v.Message, " cleared ")
+			})
+			if cleared < 0 || append(r.Violations, r.Findings...)[cleared].Blame != c.want {
+				t.Errorf("want a word about the clear that blames %s: %+v", c.want, append(r.Violations, r.Findings...))
+			}
+		})
+	}
+}
+
 // Two living pods on one address are for people to sort out. Who is to blame is
 // whoever freed the address of the first.
 func TestASharedAddressIsBlamedOnWhoFreedIt(t *testing.T) {

@@ -238,6 +238,11 @@ func (j *judge) bitMissing(l *life, e *endpoint, n *network, addr netip.Addr, o 
 		return j.at(v, l.start)
 	}
 	v.Blame = j.blame(o.from.user())
+	if e.deleted != nil && e.deleted.place < o.from.place {
+		// Nothing claimed the address any more, so whoever took the endpoint
+		// from the pod is to blame.
+		v.Blame = j.blame(e.deleted.user())
+	}
 	v.Message = fmt.Sprintf("%s cleared %s of %s (rv %d) %s", userOf(o.from), addr, n.ref, o.from.RV, l.state(o.from))
 	return j.by(v, o.from)
 }

@@ -45,6 +45,7 @@ func newCatalogue() catalogue {
 			{defaultCluster, "real etcd and Kubernetes programs on loopback, hollow nodes"},
 			{existingCluster, "a cluster that others made, with DANM and a cleaner in it; it is given back as it was"},
 			{kindCluster, "real nodes as containers: kubelet, containerd, CNI plugin"},
+			{simCluster, "everything but the cleaner is simulated, in virtual time; one seed is one run"},
 		},
 		Cleaners: []entry{
 			{"fixed", "danm-cleaner of this project, as a process of its own; on kind by its manifests, in two pods"},

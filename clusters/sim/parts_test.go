@@ -1,0 +1,87 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/danm-chaos/danm-chaos/harness/schedule"
+)
+
+func TestAFaultStrikesAtItsOpportunityAndAsOftenAsPlanned(t *testing.T) {
+	f := newFaults(&world{}, []schedule.SimFault{{Do: schedule.Conflict, On: "cleaner patch danmnets", Nth: 2, Count: 2}})
+	var struck []int
+	for i, what := range []string{
+		"cleaner write patch danmnets", "cleaner write delete danmeps", "cni write patch danmnets",
+		"cleaner write patch danmnets", "cleaner write patch danmnets", "cleaner write patch danmnets",
+	} {
+		if f.at(callPoint, what) != nil {
+			struck = append(struck, i)
+		}
+	}
+	if want := []int{3, 4}; !slices.Equal(struck, want) {
+		t.Errorf("struck at %v, want %v", struck, want)
+	}
+	if f.at(watchPoint, "cleaner patch danmnets") != nil {
+		t.Error("struck at another kind of moment")
+	}
+}
+
+func TestNoFaultStrikesOnceTheUserIsDone(t *testing.T) {
+	f := newFaults(&world{phase: settling}, []schedule.SimFault{{Do: schedule.Conflict, Nth: 1}})
+	if f.at(callPoint, "cleaner write patch danmnets") != nil {
+		t.Error("struck while everything is to settle")
+	}
+}
+
+func TestStoredChoicesComeFirstAndTheFirstOptionAfterThem(t *testing.T) {
+	c := newChooser(schedule.Simulation{Choices: []int{2, 7}})
+	options := []option{{key: "a"}, {key: "b"}, {key: "c"}}
+	var got []int
+	for range 4 {
+		got = append(got, c.choose(options, false))
+	}
+	c.choose(options[:1], false) // no choice, so none is noted
+	if want := []int{2, 1, 0, 0}; !slices.Equal(got, want) || !slices.Equal(c.taken, want) || len(c.widths) != 4 {
+		t.Errorf("chose %v, noted %v of %v", got, c.taken, c.widths)
+	}
+}
+
+func TestEveryFaultHasAMoment(t *testing.T) {
+	general := []schedule.FaultKind{
+		schedule.RebootNode, schedule.PartitionNode, schedule.EvictPod, schedule.DeletePod, schedule.ScaleDown,
+		schedule.EditNetwork, schedule.RenewNetwork, schedule.BothGroups,
+	}
+	for _, kind := range schedule.SimFaultKinds() {
+		if pointOf(kind) == stepPoint && !slices.Contains(general, kind) {
+			t.Errorf("%s strikes at any moment, and nobody knows what it does then", kind)
+		}
+	}
+}
+
+func TestWhoGivesUpOrDiesLeavesTheGate(t *testing.T) {
+	for name, end := range map[string]func(context.CancelFunc, *actor){
+		"gives up": func(cancel context.CancelFunc, _ *actor) { cancel() },
+		"dies":     func(_ context.CancelFunc, a *actor) { a.kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, a := newGate(), newActor("a", "user")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := g.pass(ctx, &call{actor: a, answers: make(chan answer, 1)})
+				ended <- err
+			}()
+			<-g.arrived
+			end(cancel, a)
+			if err := <-ended; !errors.Is(err, context.Canceled) && !errors.Is(err, errDead) {
+				t.Errorf("got %v", err)
+			}
+			if len(g.waiting()) != 0 {
+				t.Error("the call still waits")
+			}
+		})
+	}
+}
