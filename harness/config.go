@@ -8,6 +8,7 @@ import (
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/harness/history"
+	"github.com/danm-chaos/danm-chaos/harness/nemesis"
 )
 
 // Config says what to run, on what, and where the outcome goes.
@@ -122,7 +123,21 @@ func (c Config) check() error {
 	if _, ok := c.Cluster.(clusters.CleanerRunner); !ok {
 		return fmt.Errorf("cluster %s cannot run a cleaner", c.Cluster.Name())
 	}
-	return c.checkWorkers()
+	return errors.Join(c.checkWorkers(), c.checkOutages())
+}
+
+// checkOutages refuses a run whose faults would all be skipped.
+func (c Config) checkOutages() error {
+	shutdown := c.Scenario.Faults.NodeShutdown
+	if shutdown == nil {
+		return nil
+	}
+	for _, o := range shutdown.Outages {
+		if why := nemesis.CannotDo(c.Cluster, o); why != "" {
+			return fmt.Errorf("scenario %s: %s", c.Scenario.Name, why)
+		}
+	}
+	return nil
 }
 
 func (c Config) checkWorkers() error {

@@ -51,13 +51,12 @@ func TestProgressOnATerminalRewritesItsStatus(t *testing.T) {
 // screen is a terminal that understands what Progress sends. It keeps every
 // state that a reader could see.
 type screen struct {
-	t       *testing.T
-	columns int
-	lines   []string
-	row     int
-	column  int
-	widest  int // line that was ever in the status
-	states  []string
+	t      *testing.T
+	lines  []string
+	row    int
+	column int
+	widest int // line that was ever in the status
+	states []string
 }
 
 // Write takes what belongs together: a state is seen only between writes.

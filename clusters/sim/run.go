@@ -212,6 +212,9 @@ func (w *world) appointments(until time.Time) []time.Time {
 	for _, s := range w.gate.sweep() {
 		add(s.stalled)
 	}
+	for _, c := range w.gate.waiting() {
+		add(c.heldUntil)
+	}
 	return all
 }
 
@@ -365,7 +368,7 @@ func (w *world) collectCalls() {
 		for j < len(calls) && calls[j].key == calls[i].key {
 			j++
 		}
-		if !calls[i].actor.isHeld {
+		if !calls[i].actor.isHeld && !time.Now().Before(calls[i].heldUntil) {
 			w.scratch = append(w.scratch, option{kind: answerCalls, actor: calls[i].actor.name, key: calls[i].key, calls: calls[i:j]})
 		}
 		i = j
@@ -384,7 +387,9 @@ func (w *world) grant(o option) {
 		}
 	case answerCalls:
 		w.steps.Calls++
-		w.answerAll(o.calls)
+		if !w.slow(o.calls) {
+			w.answerAll(o.calls)
+		}
 	case worldStep:
 		w.steps.World++
 		o.do()
@@ -392,7 +397,7 @@ func (w *world) grant(o option) {
 		w.steps.Time++
 		<-time.After(o.pause)
 	}
-	w.granted = append(w.granted[:0], o.calls...)
+	w.granted = o.calls
 }
 
 // answerAll finds all answers before anybody gets one, so that nobody goes on

@@ -122,11 +122,21 @@ func (w *world) isTerminating(n *node) bool {
 func (w *world) areVictimsBack() bool {
 	for _, victim := range w.user.victims {
 		name, uid, _ := strings.Cut(victim, "/")
-		if pod, ok := w.pods[name]; !ok || string(pod.UID) == uid {
+		if pod, ok := w.pods[name]; w.isWanted(name) && (!ok || string(pod.UID) == uid) {
 			return false
 		}
 	}
 	return true
+}
+
+// isWanted tells whether the StatefulSet has such a pod, after scaling too.
+func (w *world) isWanted(name string) bool {
+	for i := range w.replicasWanted {
+		if name == podName(i) {
+			return true
+		}
+	}
+	return false
 }
 
 // nodesWithPods returns the running nodes that a step may mean.

@@ -13,11 +13,13 @@ type Faults struct {
 	PodDeletion  *PodDeletion  `json:"podDeletion,omitempty"`
 }
 
-// NodeShutdown cuts the power of a node, force deletes its pods once they hang
+// NodeShutdown silences a node, force deletes its pods once they hang
 // in Terminating, and brings the node back, or not.
 type NodeShutdown struct {
 	Target  Target   `json:"target"`  // node-with-pods or busiest-node
 	Returns []Return `json:"returns"` // drawn from by seed
+	// Outages are drawn from by seed as well; none means power loss.
+	Outages []Outage `json:"outages,omitempty"`
 }
 
 // Return says when a failed node comes back.
@@ -71,7 +73,7 @@ func (n *NodeShutdown) check() error {
 			return fmt.Errorf("faults.nodeShutdown.returns[%d]: %q is not one of %s", i, r, joined(Returns()))
 		}
 	}
-	return nil
+	return n.checkOutages()
 }
 
 func (p *PodDeletion) check() error {

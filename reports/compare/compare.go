@@ -26,8 +26,8 @@ type Options struct {
 	// Floor is the least difference of two times that counts, for times that
 	// are short against the interval in which they are polled.
 	Floor time.Duration `json:"floorNs"`
-	// Gross is the ratio that counts for what has too few values for a test,
-	// such as memory, which a run has once.
+	// Gross is the ratio that counts for memory, which a run has once, so that
+	// ranks tell nothing.
 	Gross float64 `json:"gross"`
 }
 
@@ -350,11 +350,18 @@ func measuresOf(base, new []harness.Result) []Measure {
 	var out []Measure
 	before, after := latenciesOf(base), latenciesOf(new)
 	for i := range before {
-		out = append(out, newMeasure(before[i].name, "s", before[i].values, after[i].values))
+		out = append(out, newMeasure(before[i].name, unitSeconds, before[i].values, after[i].values))
 	}
-	out = append(out, newMeasure("requests per iteration", "requests", requestsOf(base), requestsOf(new)))
-	return append(out, newMeasure("memory", "bytes", memoryOf(base), memoryOf(new)))
+	out = append(out, newMeasure("requests per iteration", unitRequests, requestsOf(base), requestsOf(new)))
+	return append(out, newMeasure("memory", unitBytes, memoryOf(base), memoryOf(new)))
 }
+
+// Units of measures.
+const (
+	unitSeconds  = "s"
+	unitRequests = "requests"
+	unitBytes    = "bytes"
+)
 
 type values struct {
 	name   string
@@ -431,14 +438,15 @@ func (c *Comparison) test() {
 	}
 }
 
-// gross decides on what has too few values for a test.
+// gross decides on what has too few values for a test. Only memory is steady
+// enough for that: a few times may differ tenfold and mean nothing.
 func (o Options) gross(m Measure) Direction {
 	switch {
-	case m.Base.N == 0 || m.New.N == 0:
+	case m.Unit != unitBytes || m.Base.N == 0 || m.New.N == 0:
 		return TooFew
-	case m.Ratio >= o.Gross && m.isBeyondFloor(o):
+	case m.Ratio >= o.Gross:
 		return Worse
-	case m.Ratio > 0 && m.Ratio <= 1/o.Gross && m.isBeyondFloor(o):
+	case m.Ratio > 0 && m.Ratio <= 1/o.Gross:
 		return Better
 	default:
 		return TooFew
@@ -460,7 +468,7 @@ func (o Options) direction(m Measure) Direction {
 // isBeyondFloor tells whether the medians differ by more than the floor. Only
 // times have one.
 func (m Measure) isBeyondFloor(o Options) bool {
-	if m.Unit != "s" {
+	if m.Unit != unitSeconds {
 		return m.New.Median != m.Base.Median
 	}
 	return max(m.New.Median-m.Base.Median, m.Base.Median-m.New.Median) >= o.Floor.Seconds()

@@ -156,6 +156,20 @@ func TestNothingToCompareIsNoPass(t *testing.T) {
 	}
 }
 
+func TestAFewTimesAreNoRegressionHoweverFarApart(t *testing.T) {
+	few := func(r harness.Result, factor time.Duration) harness.Result {
+		r.Iterations, r.Measured = r.Iterations[:6:6], nil
+		for i := range r.Iterations {
+			r.Iterations[i].Settled *= factor
+		}
+		return r
+	}
+	c := Compare([]harness.Result{few(drawn(1, 1, 1), 1)}, []harness.Result{few(drawn(2, 1, 1), 10)}, DefaultOptions())
+	if c.Outcome != NoRegression {
+		t.Errorf("%s: %+v", c.Outcome, c.Pairs[0].Measures)
+	}
+}
+
 func TestMemoryThatDoublesIsFoundInOneRun(t *testing.T) {
 	heavy := drawn(2, 1, 1)
 	heavy.PeakBytes *= 2

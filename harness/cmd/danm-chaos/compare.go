@@ -37,7 +37,7 @@ could not be judged or read.`,
 	c.Flags().Float64Var(&f.options.Alpha, "alpha", f.options.Alpha, "how probable a difference by chance may be, over the whole comparison")
 	c.Flags().Float64Var(&f.options.Slower, "slower", f.options.Slower, "least ratio of medians that counts")
 	c.Flags().DurationVar(&f.options.Floor, "floor", f.options.Floor, "least difference of two times that counts")
-	c.Flags().Float64Var(&f.options.Gross, "gross", f.options.Gross, "ratio that counts where there are too few values for a test")
+	c.Flags().Float64Var(&f.options.Gross, "gross", f.options.Gross, "ratio of memory that counts")
 	return c
 }
 

@@ -129,12 +129,15 @@ func (l *onlookers) RunPhase(phase string) {
 	l.progress.RunPhase(phase)
 }
 
-// close ends the server. Whoever still looks at the page keeps what it shows.
-func (l *onlookers) close(ctx context.Context) error {
+// endLookingOn ends the server. Whoever still looks at the page keeps what it
+// shows, and an onlooker who does not let go changes no verdict.
+func (a *app) endLookingOn(ctx context.Context, l *onlookers) {
 	if l.server == nil {
-		return nil
+		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverStopTimeout)
 	defer cancel()
-	return l.server.Close(ctx)
+	if err := l.server.Close(ctx); err != nil {
+		fmt.Fprintf(a.stderr, "danm-chaos: %v\n", err)
+	}
 }

@@ -45,7 +45,7 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	c.Flags().StringVarP(&f.file, "file", "f", "", "scenario file, YAML or JSON; - reads the standard input")
 	c.Flags().IntVar(&f.systematic, "systematic", 0, "on the simulator: play all interleavings of the smallest world with at most so many preemptions; 2 takes minutes")
-	c.Flags().IntVar(&f.pods, "pods", 0, "on the simulator: pods, on as many nodes but at least 2, instead of the scenario's; few make a fast run")
+	f.registerPods(c.Flags())
 	c.Flags().BoolVar(&f.sieve, "sieve", false, "on the simulator: play one fault after the other at every place where it can strike")
 	f.registerCleaner(c.Flags())
 	f.register(c.Flags())
@@ -202,7 +202,7 @@ func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcom
 	if err != nil {
 		return result, nil, err
 	}
-	defer func() { err = errors.Join(err, watching.close(ctx)) }()
+	defer a.endLookingOn(ctx, watching)
 	cluster, err := startCluster(ctx, p, o.dir, records, a.stdout)
 	if err != nil {
 		return result, nil, err

@@ -73,6 +73,11 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	f.reportFlags.register(fs)
 }
 
+// registerPods adds the flag that makes simulations small.
+func (f *runFlags) registerPods(fs *pflag.FlagSet) {
+	fs.IntVar(&f.pods, "pods", 0, "on the simulator: pods, on as many nodes but at least 2, instead of the scenario's; few make a fast run")
+}
+
 // registerCleaner adds the flags that say what is tested.
 func (f *runFlags) registerCleaner(fs *pflag.FlagSet) {
 	fs.StringVar(&f.cleaner, "cleaner", defaultCleaner, "cleaner under test: fixed, canary:NAME, or 'exec:/path/to/program -flag "+kubeconfigPlace+"'")
@@ -109,14 +114,19 @@ func (a *app) plans(f runFlags, names []string) ([]plan, error) {
 	}
 	if f.file != "" {
 		base.named = commandLine("-f", f.file)
-		base.scenario, err = readScenario(f.file, a.stdin)
-		return []plan{base}, err
+		if base.scenario, err = readScenario(f.file, a.stdin); err != nil {
+			return nil, err
+		}
+		return []plan{base}, checkNodes(base.scenario, f.cluster)
 	}
 	var all []plan
 	for _, name := range names {
 		p := base
 		p.named = name
 		if p.scenario, err = namedScenario(name); err != nil {
+			return nil, err
+		}
+		if err := checkNodes(p.scenario, f.cluster); err != nil {
 			return nil, err
 		}
 		all = append(all, p)

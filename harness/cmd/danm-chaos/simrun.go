@@ -18,7 +18,6 @@ import (
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
 	"github.com/danm-chaos/danm-chaos/harness/search"
 	"github.com/danm-chaos/danm-chaos/reports"
-	"github.com/danm-chaos/danm-chaos/scenarios"
 )
 
 const simCluster = "sim"
@@ -85,8 +84,8 @@ func (a *app) sweepOf(f runFlags, names []string) (search.Sweep, error) {
 	if f.duration > 0 && f.seeds == "" {
 		s.Last = ^uint64(0) >> 1
 	}
-	if len(names) == 0 {
-		names = scenarios.Names()
+	if names, err = simulated(names); err != nil {
+		return s, err
 	}
 	for _, name := range names {
 		scenario, err := namedScenario(name)
