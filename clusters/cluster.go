@@ -3,6 +3,7 @@ package clusters
 import (
 	"context"
 	"io"
+	"time"
 
 	"k8s.io/client-go/rest"
 )
@@ -121,4 +122,23 @@ type Auditor interface {
 	// has been recorded. Without it, the writer of the newest changes may not
 	// be known yet.
 	DrainAudit(ctx context.Context) error
+}
+
+// NodeTimer is a cluster whose nodes take longer to be switched than those that
+// are made for tests.
+type NodeTimer interface {
+	// NodeTimeout bounds FailNode, RestoreNode and AddNode, verification
+	// included.
+	NodeTimeout() time.Duration
+}
+
+// Observed is a cluster that is seen through its API alone: no audit log names
+// writers and no node tells what it attached.
+type Observed interface {
+	// CleanerManagers are the field managers as which the cleaner under test
+	// writes.
+	CleanerManagers() []string
+	// CleanerNamespace is where its Leases are, whose holders go onto the
+	// history.
+	CleanerNamespace() string
 }

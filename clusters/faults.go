@@ -81,3 +81,30 @@ type SandboxLister interface {
 	// has none.
 	Sandboxes(ctx context.Context, node string) ([]Sandbox, error)
 }
+
+// NodeCordoner is a cluster in which nodes can be kept from taking pods.
+type NodeCordoner interface {
+	CordonNode(ctx context.Context, name string) error
+	// UncordonNode takes back what CordonNode did, and nothing that others did.
+	UncordonNode(ctx context.Context, name string) error
+}
+
+// NodeTainter is a cluster in which a dead node can be declared out of service,
+// so that the control plane deletes its pods.
+type NodeTainter interface {
+	TaintNode(ctx context.Context, name string) error
+	// UntaintNode takes back what TaintNode did.
+	UntaintNode(ctx context.Context, name string) error
+}
+
+// CleanerPod is a pod that the cleaner under test runs in.
+type CleanerPod struct {
+	Namespace, Name, UID, Container string
+	Leads                           bool // it holds the Lease
+}
+
+// CleanerPodLister is a cluster whose cleaner runs in pods.
+type CleanerPodLister interface {
+	// CleanerPods returns those that are Ready, by name.
+	CleanerPods(ctx context.Context) ([]CleanerPod, error)
+}

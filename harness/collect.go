@@ -115,10 +115,14 @@ func (c *collector) record(event watch.EventType, object runtime.Object, isIniti
 		return fmt.Errorf("encoding %s %s: %w", c.source.resource, accessor.GetName(), err)
 	}
 	if c.isNews(event, accessor, text) {
-		c.recorder.Record(history.Record{Write: &history.Write{
+		w := &history.Write{
 			RV: rv, Type: history.WriteType(event), Initial: isInitial, Resource: c.source.resource,
 			Namespace: accessor.GetNamespace(), Name: accessor.GetName(), UID: string(accessor.GetUID()), Object: text,
-		}})
+		}
+		if c.source.owned != nil && event != watch.Deleted {
+			w.Managers = owners(accessor.GetManagedFields(), c.source.owned)
+		}
+		c.recorder.Record(history.Record{Write: w})
 	}
 	c.view.apply(event, object)
 	return nil

@@ -30,11 +30,15 @@ type Config struct {
 	HistoryPath string
 
 	Cleaner     clusters.CleanerSpec
-	CleanerName string // as given on the command line
-	DryRun      bool   // the cleaner was told to write nothing
-	BlameAny    bool   // what DANM's own CNI breaks makes the run Invalid too
-	KeepGoing   bool   // go on after an Invalid iteration
-	Teardown    bool   // remove the lanes at the end, for a cluster that outlives the run
+	CleanerName string             // as given on the command line
+	DryRun      bool               // the cleaner was told to write nothing
+	BlameAny    bool               // what DANM's own CNI breaks makes the run Invalid too
+	KeepGoing   bool               // go on after an Invalid iteration
+	Teardown    bool               // remove the lanes at the end, for a cluster that outlives the run
+	Expires     time.Time          // from when what such a run left may be removed by anybody; zero means never
+	Shared      *danm.NetworkRef   // a network that is there and stays; nil has lanes make their own
+	Kinds       []danm.NetworkKind // that the API serves; empty means all
+	Image       string             // of the workload; empty means the one that clusters of our own have
 
 	CNI      string            // for run.json
 	Commit   string            // for run.json
@@ -72,6 +76,9 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	c.Lanes = min(c.Lanes, c.Iterations)
+	if len(c.Kinds) == 0 {
+		c.Kinds = danm.NetworkKinds()
+	}
 	if c.ScenarioArgs == "" {
 		c.ScenarioArgs = c.Scenario.Name
 	}

@@ -67,6 +67,7 @@ func (r *run) take(report check.Report) {
 	r.result.Violations = append(r.result.Violations, report.Violations...)
 	r.result.Findings = append(r.result.Findings, report.Findings...)
 	r.result.Unknowns = append(r.result.Unknowns, report.Unknowns...)
+	r.result.Unjudged = report.Unjudged
 	r.result.Checked = report.Checked
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/harness/check"
 	"github.com/danm-chaos/danm-chaos/harness/history"
+	"github.com/danm-chaos/danm-chaos/harness/nemesis/chaosmesh"
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
 	"github.com/danm-chaos/danm-chaos/harness/workload"
 )
@@ -34,6 +35,10 @@ type lane struct {
 	failed  string // node that was failed last
 	outage  schedule.Outage
 	victims []*corev1.Pod // of the last force delete
+	drained string        // node that was drained last
+
+	injected *chaosmesh.Injected // what Chaos Mesh has yet to undo
+	meshed   int                 // objects of it so far, for their names
 }
 
 func (r *run) runLane(ctx context.Context, index int) error {
@@ -71,7 +76,7 @@ func (l *lane) prepare(ctx context.Context, it schedule.Iteration) error {
 	spec := workload.Spec{
 		Name: l.name, Generation: l.buildings, Network: l.networks[it.Generation],
 		Replicas: s.Replicas, Nodes: s.NodesPerLane, Workers: l.workers, SpareNodes: s.SpareNodes, Interfaces: s.Interfaces,
-		GracePeriod: s.TerminationGracePeriodSeconds, ReadyTimeout: s.Budgets.Recreate.Duration,
+		GracePeriod: s.TerminationGracePeriodSeconds, ReadyTimeout: s.Budgets.Recreate.Duration, Shared: l.run.config.Shared,
 	}
 	announcement := workload.Announce(l.run.access, spec)
 	l.run.config.History.Record(history.Record{Lane: &announcement})
@@ -84,7 +89,14 @@ func (l *lane) teardown(ctx context.Context) error {
 	if l.built == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, teardownTimeout)
+	if err := l.mend(ctx); err != nil {
+		return err
+	}
+	timeout := teardownTimeout
+	if l.built.Spec.Shared != nil {
+		timeout += l.run.config.Scenario.Budgets.Settle.Duration // its addresses are released first
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := errors.Join(l.revive(ctx), l.built.Teardown(ctx))
 	l.built = nil
@@ -98,6 +110,24 @@ func (l *lane) revive(ctx context.Context) error {
 		return nil
 	}
 	return l.restoreNode(ctx).Err
+}
+
+// mend undoes what an iteration that ended early left broken: a lane cannot go
+// while Chaos Mesh holds its objects.
+func (l *lane) mend(ctx context.Context) error {
+	if l.injected != nil {
+		outcome := l.run.nemesis.MeshHeal(ctx, l.injected)
+		if outcome.Err != nil && !errors.Is(outcome.Err, chaosmesh.ErrLeftInPlace) {
+			return outcome.Err
+		}
+		l.injected = nil
+	}
+	if l.drained == "" {
+		return nil
+	}
+	outcome := l.run.nemesis.Uncordon(ctx, l.drained)
+	l.drained = ""
+	return outcome.Err
 }
 
 // iterate plays the steps, settles, and takes the snapshot.

@@ -30,6 +30,8 @@ type Result struct {
 	Violations      []check.Violation       `json:"violations"`
 	Findings        []check.Violation       `json:"findings"`
 	Unknowns        []string                `json:"unknowns"`
+	Unjudged        []string                `json:"unjudged,omitempty"` // what this kind of cluster cannot show
+	Skipped         []string                `json:"skipped,omitempty"`  // planned faults that the cluster cannot do, and why
 	Checked         map[check.Invariant]int `json:"checked"`
 	FaultsPlanned   map[string]int          `json:"faultsPlanned"`
 	FaultsFired     map[string]int          `json:"faultsFired"`

@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,12 +14,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
-	"github.com/danm-chaos/danm-chaos/harness/workload"
+	"github.com/danm-chaos/danm-chaos/clusters"
 )
 
 const (
-	podResource  = "pods"
-	nodeResource = "nodes"
+	podResource   = "pods"
+	nodeResource  = "nodes"
+	leaseResource = "leases"
 )
 
 // source is one resource that is collected.
@@ -27,13 +29,14 @@ type source struct {
 	list     func(ctx context.Context) (objects []runtime.Object, resourceVersion string, err error)
 	watcher  cache.WatcherWithContext
 	trim     func(runtime.Object) any // what of an object goes into the history
+	owned    map[string][]string      // fields whose managers are to be recorded, with their paths; nil where an audit log does better
 	repeats  bool                     // most of its writes are heartbeats; only what differs after trimming is recorded
 }
 
 // sources lists what is collected: DANM's objects of the whole cluster, and
 // the pods and nodes of this run.
 func (r *run) sources() []source {
-	selector := metav1.ListOptions{LabelSelector: workload.RunLabel + "=" + workload.RunLabelValue(r.config.RunID)}
+	selector := metav1.ListOptions{LabelSelector: clusters.RunLabel + "=" + clusters.RunLabelValue(r.config.RunID)}
 	nodes := typedSource(nodeResource, selector, r.core.CoreV1().Nodes(), trimNode)
 	nodes.repeats = true
 	all := []source{
@@ -41,8 +44,16 @@ func (r *run) sources() []source {
 		nodes,
 		danmSource(danm.EndpointResource, r.danm.Endpoints("")),
 	}
-	for _, kind := range danm.NetworkKinds() {
+	for _, kind := range r.config.Kinds {
 		all = append(all, danmSource(kind.Resource(), r.danm.Networks(kind, "")))
+	}
+	if observed, ok := r.config.Cluster.(clusters.Observed); ok {
+		leases := typedSource(leaseResource, metav1.ListOptions{}, r.core.CoordinationV1().Leases(observed.CleanerNamespace()), trimLease)
+		leases.repeats = true
+		all = append(all, leases)
+		for i := range all {
+			all[i].owned = ownedFields(all[i].resource)
+		}
 	}
 	return all
 }
@@ -129,6 +140,15 @@ func trimPod(object runtime.Object) any {
 			out.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status}}
 		}
 	}
+	return out
+}
+
+// trimLease keeps who holds it, so that renewing leaves it the same.
+func trimLease(object runtime.Object) any {
+	lease := object.(*coordinationv1.Lease)
+	out := &coordinationv1.Lease{ObjectMeta: trimMeta(lease.ObjectMeta)}
+	out.ResourceVersion = ""
+	out.Spec.HolderIdentity, out.Spec.LeaseTransitions = lease.Spec.HolderIdentity, lease.Spec.LeaseTransitions
 	return out
 }
 

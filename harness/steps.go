@@ -10,13 +10,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/harness/history"
 	"github.com/danm-chaos/danm-chaos/harness/nemesis"
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
 )
 
-// nodeTimeout bounds how long a cluster may take to switch a node on or off.
+// nodeTimeout bounds how long a cluster may take to switch a node on or off,
+// if it does not say so itself.
 const nodeTimeout = time.Minute
+
+func (r *run) nodeTimeout() time.Duration {
+	if timer, ok := r.config.Cluster.(clusters.NodeTimer); ok {
+		return timer.NodeTimeout()
+	}
+	return nodeTimeout
+}
 
 // pass is one iteration while its steps are played.
 type pass struct {
@@ -90,7 +99,7 @@ func (p *pass) timeout(verb schedule.Verb) time.Duration {
 		// The budget is kept by settling itself, which tells what is pending.
 		return 2 * budgets.Settle.Duration
 	case schedule.FailNode, schedule.RestoreNode, schedule.ReplaceNode:
-		return nodeTimeout
+		return p.lane.run.nodeTimeout()
 	default:
 		return budgets.Recreate.Duration
 	}
@@ -122,7 +131,7 @@ func (p *pass) resolve(ctx context.Context, step schedule.Step) (string, action,
 		pods, err := l.pickPods(ctx, step)
 		return podNames(pods), func(ctx context.Context) nemesis.Outcome { return p.forceDelete(ctx, pods, step) }, err
 	default:
-		return "", nil, fmt.Errorf("unknown step %q", step.Do)
+		return p.resolveAct(ctx, step)
 	}
 }
 

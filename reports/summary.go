@@ -27,6 +27,8 @@ func Summary(w io.Writer, r harness.Result) error {
 	out := headLines(r)
 	out = append(out, findingLines(r.Findings)...)
 	out = append(out, tailLines(r)...)
+	out = append(out, listLines("skipped, because the cluster cannot do it", r.Skipped)...)
+	out = append(out, listLines("not judged", r.Unjudged)...)
 	out = append(out, unknownLines(r)...)
 	out = append(out, violationLines(r.Violations)...)
 	out = append(out, "", verdictLine(r))
@@ -53,6 +55,18 @@ func headLines(r harness.Result) []string {
 	}
 	if r.PeakBytes > 0 {
 		out = append(out, fmt.Sprintf("  memory      %.2f GiB at most, all processes together", float64(r.PeakBytes)/(1<<30)))
+	}
+	return out
+}
+
+// listLines shows all of a short list.
+func listLines(title string, list []string) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	out := []string{"", title + ":"}
+	for _, text := range list {
+		out = append(out, "  "+text)
 	}
 	return out
 }

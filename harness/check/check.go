@@ -28,9 +28,17 @@ func Check(records []history.Record, o Options) Report {
 	j.readHeader(records)
 	j.initial, j.writes = j.orderWrites(records)
 	j.requests = indexRequests(records)
-	j.join(j.requests, j.writes)
+	if j.run.Observed != nil {
+		j.observe(j.writes)
+	} else {
+		j.join(j.requests, j.writes)
+	}
 	j.replay(j.writes)
-	j.readLives(records)
+	if j.run.Observed != nil {
+		j.deriveLives(j.writes)
+	} else {
+		j.readLives(records)
+	}
 
 	j.checkLiveAttachments()
 	j.checkSingleHolders()
@@ -64,7 +72,7 @@ func newJudge(o Options) *judge {
 	return &judge{
 		options: o, lanes: newLanes(), unknowns: map[Invariant]int{}, ghosts: map[string]bool{},
 		report: Report{
-			Violations: []Violation{}, Findings: []Violation{}, Unknowns: []string{},
+			Violations: []Violation{}, Findings: []Violation{}, Unknowns: []string{}, Unjudged: []string{},
 			Checked: map[Invariant]int{},
 		},
 	}
@@ -107,6 +115,8 @@ func (j *judge) checkNumbers(records []history.Record) {
 // blame tells who a user is.
 func (j *judge) blame(user string) Blame {
 	switch {
+	case j.run.Observed != nil:
+		return j.blameManager(user)
 	case user == "":
 		return BlameOther
 	case user == j.run.CleanerUser:
@@ -136,6 +146,9 @@ func (j *judge) accuse(v Violation) {
 	} else {
 		j.report.Findings = append(j.report.Findings, v)
 	}
+	if v.Blame == BlameUnknown {
+		j.unknownf(v.Invariant, "nothing recorded who did it: %s", v.Message)
+	}
 }
 
 // by completes a violation with the write that caused it.
@@ -162,7 +175,7 @@ func userOf(w *write) string { return cmp.Or(w.user(), "an unknown writer") }
 
 // close sorts and merges what was found into the verdict.
 func (j *judge) close() Report {
-	for _, i := range []Invariant{HistoryComplete, FaultsFired, Convergence} {
+	for _, i := range []Invariant{LiveAttachment, SingleHolder, HistoryComplete, FaultsFired, Convergence} {
 		if more := j.unknowns[i] - unknownsPerInvariantMax; more > 0 {
 			j.report.Unknowns = append(j.report.Unknowns, fmt.Sprintf("%s: and %d more", i, more))
 		}

@@ -82,7 +82,7 @@ func (j *judge) checkExercised(records []history.Record) {
 	}{
 		{!j.hasRun, "nothing was exercised: the history has no run"},
 		{j.hasRun && j.run.CleanerUser == "", "the run does not say who the cleaner is"},
-		{attached == 0, "nothing was exercised: no pod was ever attached"},
+		{attached == 0 && len(j.lives) == 0, "nothing was exercised: no pod was ever attached"},
 		{j.lastSnapshot.IsZero(), "nothing was exercised: there is no snapshot"},
 		{j.report.Checked[LiveAttachment] == 0, "nothing was exercised: " + string(LiveAttachment) + " was never evaluated"},
 		{j.report.Checked[Convergence] == 0, "nothing was exercised: " + string(Convergence) + " was never evaluated"},

@@ -58,7 +58,7 @@ func (j *judge) checkHolders(key holding, holders []holder) {
 	var active []holder
 	for _, next := range holders {
 		j.count(SingleHolder)
-		active = slices.DeleteFunc(active, func(h holder) bool { return !h.sureEnd().After(next.start) })
+		active = slices.DeleteFunc(active, func(h holder) bool { return h.isOverBefore(next.life) })
 		for _, first := range active {
 			if first.face == next.face {
 				continue // an interface that lists an address twice

@@ -17,6 +17,7 @@ type lanes struct {
 	byGeneration map[generation]*history.Lane
 	steps        map[string][]step      // by lane name, in time
 	faultsOn     map[string][]time.Time // by node, in time: when a fault was invoked
+	restored     map[string][]time.Time // by node, in time: when it was known to have its power back
 }
 
 type generation struct {
@@ -35,7 +36,7 @@ func newLanes() *lanes {
 	return &lanes{
 		byNamespace: map[string]*history.Lane{}, byNetwork: map[string]*history.Lane{},
 		byGeneration: map[generation]*history.Lane{}, steps: map[string][]step{},
-		faultsOn: map[string][]time.Time{},
+		faultsOn: map[string][]time.Time{}, restored: map[string][]time.Time{},
 	}
 }
 
@@ -52,6 +53,8 @@ func (l *lanes) read(records []history.Record) {
 			if r.Op.Fault && r.Op.Target != "" {
 				l.faultsOn[r.Op.Target] = append(l.faultsOn[r.Op.Target], r.Time)
 			}
+		case r.Op != nil && r.Op.Type == history.OK && r.Op.F == restoreNode:
+			l.restored[r.Op.Target] = append(l.restored[r.Op.Target], r.Time)
 		}
 	}
 	for _, steps := range l.steps {
@@ -60,6 +63,34 @@ func (l *lanes) read(records []history.Record) {
 	for _, times := range l.faultsOn {
 		slices.SortFunc(times, time.Time.Compare)
 	}
+}
+
+// restoreNode is the verb of the operation that gives a node its power back.
+const restoreNode = "restore-node"
+
+// isDoubtful tells whether the node may have been without power at t.
+func (l *lanes) isDoubtful(node string, t time.Time) bool {
+	broken := latestUntil(l.faultsOn[node], t)
+	return !broken.IsZero() && !latestUntil(l.restored[node], t).After(broken)
+}
+
+// latestUntil returns the last of sorted times that is not after t, or zero.
+func latestUntil(times []time.Time, t time.Time) time.Time {
+	i := sort.Search(len(times), func(i int) bool { return times[i].After(t) })
+	if i == 0 {
+		return time.Time{}
+	}
+	return times[i-1]
+}
+
+// nextFault returns when the next fault on the node after t was invoked.
+func (l *lanes) nextFault(node string, t time.Time) time.Time {
+	times := l.faultsOn[node]
+	i := sort.Search(len(times), func(i int) bool { return times[i].After(t) })
+	if i == len(times) {
+		return forever
+	}
+	return times[i]
 }
 
 func stepText(o *history.Op) string {

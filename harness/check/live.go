@@ -18,7 +18,13 @@ type life struct {
 	start, end time.Time // end is the earliest time at which it may have ended
 	endedBy    string
 	object     *pod // the pod's API object, nil if it was never seen
+	// from and to bound it by revision where it was derived from the pod's
+	// object: from the write that made it Ready to the one that ended that.
+	from, to *write
 }
+
+// isDerived tells whether no node reported this attachment.
+func (l *life) isDerived() bool { return l.from != nil }
 
 func (l *life) name() string { return l.Namespace + "/" + l.Pod }
 
@@ -27,7 +33,7 @@ func (l *life) who() string { return fmt.Sprintf("%s (uid %s)", l.Pod, l.PodUID)
 // sureEnd is the time until which the attachment is live without doubt. A pod
 // object that is gone fences its attachment, whatever the node still runs.
 func (l *life) sureEnd() time.Time {
-	if l.object == nil || l.object.deleted == nil {
+	if l.isDerived() || l.object == nil || l.object.deleted == nil {
 		return l.end
 	}
 	return earlier(l.end, l.object.deleted.earliest)
@@ -45,10 +51,30 @@ func (l *life) suffers(o outage) bool {
 	if o.from != nil && !o.from.latest.Before(l.end) {
 		return false
 	}
+	if o.from != nil && l.to != nil && o.from.place >= l.to.place {
+		return false
+	}
 	if o.from != nil && l.object != nil && l.object.deleted != nil && o.from.place >= l.object.deleted.place {
 		return false
 	}
+	return l.isReachedBy(o)
+}
+
+// isReachedBy tells whether the outage surely lasts beyond the begin of the
+// life. Revisions tell that exactly.
+func (l *life) isReachedBy(o outage) bool {
+	if l.isDerived() {
+		return o.until == nil || o.until.place > l.from.place
+	}
 	return o.endsAfter(l.start)
+}
+
+// isOverBefore tells whether the life may have ended before the next began.
+func (l *life) isOverBefore(next *life) bool {
+	if l.to != nil && next.isDerived() && l.to.place <= next.from.place {
+		return true
+	}
+	return !l.sureEnd().After(next.start)
 }
 
 // endsAfter tells whether the outage surely lasts beyond t.
@@ -166,7 +192,7 @@ func refOf(l *life, face *history.AttachedInterface) danm.NetworkRef {
 // Outages are in order, so those that the life suffers follow each other.
 func (j *judge) accuseOnce(l *life, outages []outage, accusation func(outage) Violation) {
 	var blamed []Blame
-	first := sort.Search(len(outages), func(i int) bool { return outages[i].endsAfter(l.start) })
+	first := sort.Search(len(outages), func(i int) bool { return l.isReachedBy(outages[i]) })
 	for _, o := range outages[first:] {
 		if !l.suffers(o) {
 			break

@@ -26,7 +26,7 @@ type model struct {
 // endpoint is a DanmEp from its creation to its end.
 type endpoint struct {
 	namespace, name, uid string
-	pod, podUID          string
+	pod, podUID, cid     string
 	network              danm.NetworkRef
 	addresses            []netip.Addr
 	created, deleted     *write
@@ -220,7 +220,7 @@ func (j *judge) readEndpoint(w *write) *endpoint {
 	}
 	return &endpoint{
 		namespace: w.Namespace, name: w.Name, uid: w.UID,
-		pod: object.Spec.Pod, podUID: string(object.Spec.PodUID),
+		pod: object.Spec.Pod, podUID: string(object.Spec.PodUID), cid: object.Spec.CID,
 		network: object.Network(), addresses: addresses, created: w,
 	}
 }

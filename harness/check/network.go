@@ -139,7 +139,7 @@ func (j *judge) applyBits(n *network, w *write, before, after *pool, e *edit) {
 		a := n.flip(w, after.Addr(i), true)
 		// A CNI sets a bit for an endpoint that it has yet to write. Anybody
 		// else who sets one puts it back for the endpoint that has it.
-		if j.blame(w.user()) == BlameCNI {
+		if j.setsForNewEndpoint(w) {
 			a.claimant = ""
 		}
 	})

@@ -29,15 +29,20 @@ type write struct {
 	seen             time.Time // when the watch delivered it
 	place            int       // position in the replay; 0 for everything that was there at the start
 	audit            *history.Audit
+	manager          string // who it was by managedFields, where there is no audit log
 	earliest, latest time.Time
 }
 
 // user is who made the write, or "" if that is unknown.
 func (w *write) user() string {
-	if w == nil || w.audit == nil {
+	switch {
+	case w == nil:
 		return ""
+	case w.audit == nil:
+		return w.manager
+	default:
+		return w.audit.User
 	}
-	return w.audit.User
 }
 
 func (w *write) key() string { return objectKey(w.Resource, w.Namespace, w.Name) }

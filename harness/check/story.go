@@ -18,8 +18,12 @@ type scene struct {
 // story tells what happened to an attachment, its endpoint and its addresses,
 // in order.
 func (j *judge) story(l *life, e *endpoint, addrs []netip.Addr) []string {
+	began := "CNI ADD succeeded"
+	if l.isDerived() {
+		began = "the API showed Ready"
+	}
 	scenes := []scene{
-		{l.start, fmt.Sprintf("CNI ADD succeeded on %s for %s, sandbox %s, record %d", l.Node, l.who(), l.ID, l.record)},
+		{l.start, fmt.Sprintf("%s on %s for %s, sandbox %s, record %d", began, l.Node, l.who(), l.ID, l.record)},
 	}
 	if l.endedBy != "" {
 		scenes = append(scenes, scene{l.end, fmt.Sprintf("the attachment may have ended from here on (%s)", l.endedBy)})

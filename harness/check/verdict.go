@@ -46,7 +46,8 @@ type Blame string
 const (
 	BlameCleaner Blame = "cleaner"
 	BlameCNI     Blame = "cni"
-	BlameOther   Blame = "other" // another writer, or nobody: something that should have been written was not
+	BlameOther   Blame = "other"   // another writer, or nobody: something that should have been written was not
+	BlameUnknown Blame = "unknown" // nothing recorded who wrote it, so the run cannot be Valid
 )
 
 // Violation is the evidence of one broken invariant.
@@ -74,5 +75,6 @@ type Report struct {
 	Violations []Violation       `json:"violations"` // those that make the run Invalid
 	Findings   []Violation       `json:"findings"`   // what others than the cleaner broke
 	Unknowns   []string          `json:"unknowns"`   // why something could not be decided
+	Unjudged   []string          `json:"unjudged"`   // what this kind of history cannot show at all
 	Checked    map[Invariant]int `json:"checked"`    // how many times each was evaluated
 }

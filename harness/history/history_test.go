@@ -21,13 +21,13 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 1, time.UTC)
 // oneOfEach returns records that set every field of every part.
 func oneOfEach() []Record {
 	return []Record{
-		{Run: &Run{SchemaVersion, "id", "node-shutdown", "sim", 1 << 63, "danm.io", "cleaner", "system:node:", true}},
+		{Run: &Run{SchemaVersion, "id", "node-shutdown", "sim", 1 << 63, "danm.io", "cleaner", "system:node:", true, &Observed{[]string{"danm-cleaner"}}}},
 		{Lane: &Lane{"lane-0", 2, "ns", "DanmNet", "net", true, true, "ss", 5, []string{"n1", "n2"}}},
 		{Op: &Op{"lane-0", Info, "fail-node", "lane-0", 1, 2, "n1", true, "cut\nshort", "<note>"}},
 		{Attachment: &Attachment{Attached, "sandbox", "n1", "ns", "pod", "uid", []AttachedInterface{
 			{"eth0", "ep", "ep-uid", "DanmNet", "net", []string{"10.0.0.1", "2001:db8::1"}},
 		}}},
-		{Write: &Write{1 << 60, Deleted, true, "danmeps", "ns", "ep", "ep-uid", json.RawMessage(`{"spec":{"Pod":"a<b"}}`)}},
+		{Write: &Write{1 << 60, Deleted, true, "danmeps", "ns", "ep", "ep-uid", json.RawMessage(`{"spec":{"Pod":"a<b"}}`), map[string]string{"spec": "danm"}}},
 		{Audit: &Audit{"user", "patch", "danmnets", "status", "danm.io", "ns", "net", "uid", 9, 200, true, noon, noon.Add(time.Second)}},
 		{Snapshot: &Snapshot{
 			"lane-0", 2, 3, true, "nothing", time.Second,

@@ -40,6 +40,14 @@ type Run struct {
 	CleanerUser   string `json:"cleanerUser"` // user name of the cleaner under test
 	CNIUserPrefix string `json:"cniUserPrefix"`
 	DryRun        bool   `json:"dryRun,omitempty"` // the cleaner must write nothing
+	// Observed is set where the API is all that was seen: the history has no
+	// audit records and no attachments.
+	Observed *Observed `json:"observed,omitempty"`
+}
+
+// Observed says how writers are told apart without an audit log.
+type Observed struct {
+	CleanerManagers []string `json:"cleanerManagers"` // field managers of the cleaner under test
 }
 
 // Lane announces an independent StatefulSet with nodes and a network of its
@@ -138,6 +146,11 @@ type Write struct {
 	Name      string          `json:"name"`
 	UID       string          `json:"uid"`
 	Object    json.RawMessage `json:"object"`
+	// Managers are the field managers that managedFields name, where nothing
+	// better tells the writer: of a network those that own "alloc" and "alloc6",
+	// of a new endpoint the one that owns "spec". A field with several owners,
+	// or none, is left out.
+	Managers map[string]string `json:"managers,omitempty"`
 }
 
 // Audit is one completed mutating request, as the API server saw it. It gives

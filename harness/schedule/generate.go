@@ -76,6 +76,10 @@ func (p Plan) iteration(i int, isDown []bool) Iteration {
 	lane := i % p.Lanes
 	it := Iteration{Number: i + 1, Lane: lane, Generation: p.generation(i)}
 	d := drawer{rand.New(rand.NewPCG(p.Seed, streamIterations+uint64(i/p.Lanes)<<16+uint64(lane)))}
+	if p.Faults.Disturbance != nil {
+		it.Steps = d.disturbance(*p.Faults.Disturbance)
+		return it
+	}
 	if p.Faults.PodDeletion != nil {
 		it.Steps = d.podDeletion(*p.Faults.PodDeletion)
 		return it
@@ -153,6 +157,9 @@ func (d drawer) nodeShutdown(n NodeShutdown) ([]Step, Return) {
 	}
 	ready, gone := Step{Do: AwaitReady}, Step{Do: AwaitTerminating, Target: FailedNode}
 	steps := []Step{fail, gone}
+	if n.OutOfService || len(n.Meanwhile) > 0 {
+		return d.attended(n, r, steps, remove, back)
+	}
 	switch r {
 	case WhileTerminating:
 		return append(steps, back[0], remove, ready, back[1]), r

@@ -201,8 +201,8 @@ func TestAWrongPlanIsRefusedByField(t *testing.T) {
 		{"no lanes", func(p *Plan) { p.Lanes = 0 }, "0 lanes: at least one is needed"},
 		{"no iterations", func(p *Plan) { p.Iterations = 0 }, "0 iterations: at least one is needed"},
 		{"no families", func(p *Plan) { p.Families = nil }, "at least one network kind and one family are needed"},
-		{"no faults", func(p *Plan) { p.Faults = Faults{} }, "faults: nodeShutdown or podDeletion is needed"},
-		{"both faults", func(p *Plan) { p.Faults.PodDeletion = &PodDeletion{} }, "faults: nodeShutdown and podDeletion exclude each other"},
+		{"no faults", func(p *Plan) { p.Faults = Faults{} }, "faults: nodeShutdown, podDeletion or disturbance is needed"},
+		{"both faults", func(p *Plan) { p.Faults.PodDeletion = &PodDeletion{} }, "faults: nodeShutdown, podDeletion and disturbance exclude each other"},
 		{"unknown target", func(p *Plan) { p.Faults.NodeShutdown.Target = "x" }, `faults.nodeShutdown.target: "x" is not node-with-pods or busiest-node`},
 		{"unknown return", func(p *Plan) { p.Faults.NodeShutdown.Returns = []Return{Never, "x"} },
 			`faults.nodeShutdown.returns[1]: "x" is not one of while-terminating, while-recreating, after-recreate, after-settle, next-iteration, never`},
@@ -259,9 +259,9 @@ func TestANodeThatIsNotOffIsNotReplaced(t *testing.T) {
 		give NodeShutdown
 		want string // nothing: accepted
 	}{
-		{"power loss and replaced", NodeShutdown{NodeWithPods, []Return{Never}, []Outage{PowerLoss}}, ""},
-		{"hanging and replaced", NodeShutdown{NodeWithPods, []Return{Never}, []Outage{Hang}}, "cannot be replaced"},
-		{"an unknown outage", NodeShutdown{NodeWithPods, []Return{AfterSettle}, []Outage{"nap"}}, `outages[0]: "nap" is not one of`},
+		{"power loss and replaced", NodeShutdown{Target: NodeWithPods, Returns: []Return{Never}, Outages: []Outage{PowerLoss}}, ""},
+		{"hanging and replaced", NodeShutdown{Target: NodeWithPods, Returns: []Return{Never}, Outages: []Outage{Hang}}, "cannot be replaced"},
+		{"an unknown outage", NodeShutdown{Target: NodeWithPods, Returns: []Return{AfterSettle}, Outages: []Outage{"nap"}}, `outages[0]: "nap" is not one of`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := Faults{NodeShutdown: &tt.give}.Check()

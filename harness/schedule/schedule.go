@@ -74,6 +74,15 @@ const (
 	ForceDelete      Verb = "force-delete"      // delete pods with grace period 0
 	AwaitReady       Verb = "await-ready"       // all replicas are Ready
 	Settle           Verb = "settle"            // pods, endpoints and bits agree
+	Evict            Verb = "evict"             // ask for pods to be evicted, as a drain does
+	Drain            Verb = "drain"             // cordon a node and evict the lane's pods on it
+	Uncordon         Verb = "uncordon"          // let the drained node take pods again
+	Scale            Verb = "scale"             // take Count replicas away, or give all back with 0
+	KillCleaner      Verb = "kill-cleaner"      // delete a pod of the cleaner, the leading one if it is known
+	TaintNode        Verb = "taint-node"        // mark the failed node out-of-service
+	UntaintNode      Verb = "untaint-node"      // take the mark back
+	MeshInject       Verb = "mesh-inject"       // have Chaos Mesh do Act
+	MeshHeal         Verb = "mesh-heal"         // have it undone
 )
 
 // Target is a rule that picks an object when the step runs, because names
@@ -87,6 +96,7 @@ const (
 	BusiestNode  Target = "busiest-node"   // the one with most pods; Pick decides between equals
 	FailedNode   Target = "failed-node"    // the node that was failed last, and its pods
 	AnyPods      Target = "any-pods"       // Count of the lane's pods, by Pick
+	CleanerPods  Target = "cleaner-pods"   // a pod of the cleaner, the leading one if it is known
 	SamePods     Target = "same-pods"      // the pods of those names that the last force-delete hit, once they are back
 )
 
@@ -100,6 +110,7 @@ type Step struct {
 	Delay  time.Duration `json:"delayNs,omitempty"`  // before the step
 	Spread time.Duration `json:"spreadNs,omitempty"` // between single deletions; 0 means all at once
 	Fault  bool          `json:"fault,omitempty"`    // must have fired for the run to count
+	Act    Act           `json:"act,omitempty"`      // of mesh-inject
 }
 
 // Encode returns the schedule as it is stored: indented JSON.

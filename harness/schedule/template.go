@@ -11,6 +11,7 @@ import (
 type Faults struct {
 	NodeShutdown *NodeShutdown `json:"nodeShutdown,omitempty"`
 	PodDeletion  *PodDeletion  `json:"podDeletion,omitempty"`
+	Disturbance  *Disturbance  `json:"disturbance,omitempty"`
 }
 
 // NodeShutdown silences a node, force deletes its pods once they hang
@@ -20,6 +21,11 @@ type NodeShutdown struct {
 	Returns []Return `json:"returns"` // drawn from by seed
 	// Outages are drawn from by seed as well; none means power loss.
 	Outages []Outage `json:"outages,omitempty"`
+	// OutOfService has the control plane delete the pods of the dead node,
+	// because it is tainted so, instead of the user by force.
+	OutOfService bool `json:"outOfService,omitempty"`
+	// Meanwhile are acts of which one is drawn while addresses are released.
+	Meanwhile []Act `json:"meanwhile,omitempty"`
 }
 
 // Return says when a failed node comes back.
@@ -49,15 +55,23 @@ type PodDeletion struct {
 
 // Check tells what is wrong with the template, naming the field.
 func (f Faults) Check() error {
+	given := 0
+	for _, is := range []bool{f.NodeShutdown != nil, f.PodDeletion != nil, f.Disturbance != nil} {
+		if is {
+			given++
+		}
+	}
 	switch {
-	case f.NodeShutdown != nil && f.PodDeletion != nil:
-		return fmt.Errorf("faults: nodeShutdown and podDeletion exclude each other")
+	case given > 1:
+		return fmt.Errorf("faults: nodeShutdown, podDeletion and disturbance exclude each other")
+	case f.Disturbance != nil:
+		return f.Disturbance.check()
 	case f.NodeShutdown != nil:
 		return f.NodeShutdown.check()
 	case f.PodDeletion != nil:
 		return f.PodDeletion.check()
 	default:
-		return fmt.Errorf("faults: nodeShutdown or podDeletion is needed")
+		return fmt.Errorf("faults: nodeShutdown, podDeletion or disturbance is needed")
 	}
 }
 
@@ -72,6 +86,9 @@ func (n *NodeShutdown) check() error {
 		if !slices.Contains(Returns(), r) {
 			return fmt.Errorf("faults.nodeShutdown.returns[%d]: %q is not one of %s", i, r, joined(Returns()))
 		}
+	}
+	if err := checkActs("faults.nodeShutdown.meanwhile", n.Meanwhile); err != nil {
+		return err
 	}
 	return n.checkOutages()
 }

@@ -40,6 +40,16 @@ func (l *Lane) AwaitReady(ctx context.Context) error {
 	})
 }
 
+// AwaitCount waits until the lane has so many pods and no more.
+func (l *Lane) AwaitCount(ctx context.Context, count int) error {
+	return l.await(ctx, func() string {
+		if got := len(l.Pods()); got != count {
+			return fmt.Sprintf("%d pods exist, not %d", got, count)
+		}
+		return ""
+	})
+}
+
 // AwaitTerminating waits until every pod on the node is marked for deletion.
 func (l *Lane) AwaitTerminating(ctx context.Context, node string) error {
 	return l.await(ctx, func() string {

@@ -1,9 +1,11 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/cleaner/ipam"
+	"github.com/danm-chaos/danm-chaos/clusters"
 )
 
 // The address plan of every lane. The first IPv4 address that is handed out is
@@ -30,7 +33,7 @@ const (
 const evictionSeconds = 1
 
 func (l *Lane) createNamespace(ctx context.Context) error {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.Namespace, Labels: l.labels()}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.Namespace, Labels: l.labels(), Annotations: l.annotations()}}
 	if _, err := l.access.Core.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating namespace %s: %w", l.Namespace, err)
 	}
@@ -38,11 +41,23 @@ func (l *Lane) createNamespace(ctx context.Context) error {
 }
 
 func (l *Lane) createNetwork(ctx context.Context) error {
+	if l.Spec.Shared != nil {
+		return l.rememberOthers(ctx)
+	}
 	u, err := l.networkObject()
 	if err != nil {
 		return err
 	}
-	if _, err := l.access.Danm.Networks(l.Network.Kind, l.Network.Namespace).Create(ctx, u, metav1.CreateOptions{}); err != nil {
+	networks := l.access.Danm.Networks(l.Network.Kind, l.Network.Namespace)
+	_, err = networks.Create(ctx, u, metav1.CreateOptions{})
+	if err != nil && strings.Contains(err.Error(), "admission webhook") {
+		// DANM's own webhook makes the bitmaps and refuses those that are brought.
+		for _, family := range []danm.Family{danm.IPv4, danm.IPv6} {
+			unstructured.RemoveNestedField(u.Object, "spec", "Options", family.Field())
+		}
+		_, err = networks.Create(ctx, u, metav1.CreateOptions{})
+	}
+	if err != nil {
 		return fmt.Errorf("creating %s: %w", l.Network, err)
 	}
 	return nil
@@ -67,6 +82,7 @@ func (l *Lane) networkObject() (*unstructured.Unstructured, error) {
 	u.SetNamespace(l.Network.Namespace)
 	u.SetName(l.Network.Name)
 	u.SetLabels(l.labels())
+	u.SetAnnotations(l.annotations())
 	return u, nil
 }
 
@@ -157,10 +173,10 @@ func (l *Lane) podSpec() corev1.PodSpec {
 		return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds}
 	}
 	return corev1.PodSpec{
-		NodeSelector:                  map[string]string{LaneLabel: l.label()},
+		NodeSelector:                  map[string]string{clusters.LaneLabel: l.label()},
 		Tolerations:                   []corev1.Toleration{tolerate(corev1.TaintNodeNotReady), tolerate(corev1.TaintNodeUnreachable)},
 		TerminationGracePeriodSeconds: &grace,
 		AutomountServiceAccountToken:  &noToken,
-		Containers:                    []corev1.Container{{Name: "pause", Image: "pause", ImagePullPolicy: corev1.PullIfNotPresent}},
+		Containers:                    []corev1.Container{{Name: "pause", Image: cmp.Or(l.access.Image, "pause"), ImagePullPolicy: corev1.PullIfNotPresent}},
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
@@ -12,18 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/harness/history"
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
-)
-
-// Labels of everything that a lane creates.
-const (
-	RunLabel  = "chaos.danm/run"
-	LaneLabel = "chaos.danm/lane"
 )
 
 // StatefulSet is the name of every lane's StatefulSet, as in the report.
@@ -47,13 +41,10 @@ type Access struct {
 	Nodes clusters.NodeAdder
 	View  View
 	RunID string
-}
-
-// RunLabelValue returns the value of RunLabel for a run ID of any form.
-func RunLabelValue(runID string) string {
-	h := fnv.New32a()
-	h.Write([]byte(runID)) // never fails
-	return fmt.Sprintf("%08x", h.Sum32())
+	// Expires, if set, is from when anybody may remove what a lane made. A
+	// cluster that outlives the run needs it.
+	Expires time.Time
+	Image   string // of the workload; empty means one that only the clusters of our own have
 }
 
 // Spec says which lane to build.
@@ -68,6 +59,9 @@ type Spec struct {
 	Interfaces   int      // of each pod, all in the lane's network
 	GracePeriod  int64
 	ReadyTimeout time.Duration
+	// Shared is a ClusterNetwork that is there already and stays; nil has the
+	// lane make a network of its own.
+	Shared *danm.NetworkRef
 }
 
 // Lane is a built lane. Its methods are not for concurrent use.
@@ -80,6 +74,7 @@ type Lane struct {
 	nodes  []string        // in name order
 	down   map[string]bool // without power
 	made   int             // nodes so far, for names of those that are made
+	others map[string]bool // addresses of a shared network that were taken before
 }
 
 // Build creates a lane and returns it once all replicas are Ready. When it
@@ -111,8 +106,12 @@ func Build(ctx context.Context, access Access, spec Spec) (*Lane, error) {
 
 func newLane(access Access, spec Spec) *Lane {
 	l := &Lane{Spec: spec, access: access, down: map[string]bool{}}
-	l.Namespace = fmt.Sprintf("chaos-%s-g%d-%s", spec.Name, spec.Generation, RunLabelValue(access.RunID))
+	l.Namespace = fmt.Sprintf("chaos-%s-g%d-%s", spec.Name, spec.Generation, clusters.RunLabelValue(access.RunID))
 	l.Network = danm.NetworkRef{Kind: danm.NetworkKind(spec.Network.Kind), Namespace: l.Namespace, Name: "test-net1"}
+	if spec.Shared != nil {
+		l.Network = *spec.Shared
+		return l
+	}
 	if !l.Network.Kind.IsNamespaced() {
 		l.Network.Namespace, l.Network.Name = "", "test-net1-"+l.Namespace
 	}
@@ -167,7 +166,21 @@ func (l *Lane) nodeName(i int) string {
 
 // labels are on everything that the lane creates.
 func (l *Lane) labels() map[string]string {
-	return map[string]string{RunLabel: RunLabelValue(l.access.RunID), LaneLabel: l.label()}
+	return map[string]string{clusters.RunLabel: clusters.RunLabelValue(l.access.RunID), clusters.LaneLabel: l.label()}
+}
+
+// ObjectMeta is the namespace of an object that belongs to the lane, and the
+// labels and annotations by which it is found.
+func (l *Lane) ObjectMeta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: l.Namespace, Labels: l.labels(), Annotations: l.annotations()}
+}
+
+// annotations are on every object of its own that the lane creates.
+func (l *Lane) annotations() map[string]string {
+	if l.access.Expires.IsZero() {
+		return nil
+	}
+	return map[string]string{clusters.ExpiresAnnotation: l.access.Expires.UTC().Format(time.RFC3339)}
 }
 
 // label tells generations apart: nodes of the last one must not get pods of
@@ -220,17 +233,24 @@ func (l *Lane) PodsOn(node string) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(l.Pods()), func(p *corev1.Pod) bool { return p.Spec.NodeName != node })
 }
 
+// Scale asks for so many replicas.
+func (l *Lane) Scale(ctx context.Context, replicas int) error {
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	_, err := l.access.Core.AppsV1().StatefulSets(l.Namespace).Patch(ctx, StatefulSet, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("scaling %s to %d: %w", l.label(), replicas, err)
+	}
+	return nil
+}
+
 // Teardown removes the lane and returns once its pods are gone. It goes on
 // after an error, so that as little as possible is left.
 func (l *Lane) Teardown(ctx context.Context) error {
-	errs := []error{l.removePods(ctx)}
+	errs := []error{l.removePods(ctx), l.awaitReleased(ctx)}
 	if err := l.access.Core.CoreV1().Namespaces().Delete(ctx, l.Namespace, metav1.DeleteOptions{}); ignoreNotFound(err) != nil {
 		errs = append(errs, fmt.Errorf("deleting namespace %s: %w", l.Namespace, err))
 	}
-	err := l.access.Danm.Networks(l.Network.Kind, l.Network.Namespace).Delete(ctx, l.Network.Name, metav1.DeleteOptions{})
-	if ignoreNotFound(err) != nil {
-		errs = append(errs, fmt.Errorf("deleting %s: %w", l.Network, err))
-	}
+	errs = append(errs, l.removeNetwork(ctx))
 	if !l.hasFixedWorkers() { // the next lane takes those as they are
 		for _, node := range slices.Clone(l.nodes) {
 			errs = append(errs, l.RemoveNode(ctx, node))
@@ -240,6 +260,41 @@ func (l *Lane) Teardown(ctx context.Context) error {
 		return fmt.Errorf("tearing down %s: %w", l.label(), err)
 	}
 	return nil
+}
+
+func (l *Lane) removeNetwork(ctx context.Context) error {
+	if l.Spec.Shared != nil {
+		return nil
+	}
+	err := l.access.Danm.Networks(l.Network.Kind, l.Network.Namespace).Delete(ctx, l.Network.Name, metav1.DeleteOptions{})
+	if ignoreNotFound(err) != nil {
+		return fmt.Errorf("deleting %s: %w", l.Network, err)
+	}
+	return nil
+}
+
+// releasedInterval is how often endpoints that are to be released are looked at.
+const releasedInterval = 500 * time.Millisecond
+
+// awaitReleased waits until the cleaner has released what CNI DEL did not: the
+// endpoints go with the namespace, but their bits stay in a network of others.
+func (l *Lane) awaitReleased(ctx context.Context) error {
+	if l.Spec.Shared == nil {
+		return nil
+	}
+	ticker := time.NewTicker(releasedInterval)
+	defer ticker.Stop()
+	for {
+		list, err := l.access.Danm.Endpoints(l.Namespace).List(ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) == 0 {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("endpoints of %s still hold addresses of %s: %w", l.label(), l.Network, ctx.Err())
+		}
+	}
 }
 
 // removePods deletes the StatefulSet and waits until its pods are gone. Pods

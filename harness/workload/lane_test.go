@@ -16,6 +16,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/cleaner/ipam"
+	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
 )
 
@@ -101,7 +102,7 @@ func TestPodsAskForTheLanesInterfaces(t *testing.T) {
 		{schedule.Network{Kind: "DanmNet", Family: "v4"}, map[string]string{"network": "test-net1", "ip": "dynamic"}},
 		{schedule.Network{Kind: "TenantNetwork", Family: "v6"}, map[string]string{"tenantNetwork": "test-net1", "ip6": "dynamic"}},
 		{schedule.Network{Kind: "ClusterNetwork", Family: "dual"},
-			map[string]string{"clusterNetwork": "test-net1-chaos-lane-3-g2-" + RunLabelValue("run"), "ip": "dynamic", "ip6": "dynamic"}},
+			map[string]string{"clusterNetwork": "test-net1-chaos-lane-3-g2-" + clusters.RunLabelValue("run"), "ip": "dynamic", "ip6": "dynamic"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.network.String(), func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/cleaner/ipam"
+	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/harness/history"
 )
 
@@ -27,7 +28,7 @@ func (l *Lane) Snapshot(ctx context.Context) (history.Snapshot, error) {
 }
 
 func (l *Lane) readPods(ctx context.Context, s *history.Snapshot) error {
-	list, err := l.access.Core.CoreV1().Pods(l.Namespace).List(ctx, metav1.ListOptions{LabelSelector: LaneLabel + "=" + l.label()})
+	list, err := l.access.Core.CoreV1().Pods(l.Namespace).List(ctx, metav1.ListOptions{LabelSelector: clusters.LaneLabel + "=" + l.label()})
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}
@@ -79,6 +80,10 @@ func (l *Lane) readBits(ctx context.Context, s *history.Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", l.Network, err)
 	}
+	foreign, err := l.foreign(ctx, s)
+	if err != nil {
+		return err
+	}
 	for _, spec := range network.Pools() {
 		pool, err := ipam.Open(ipam.Spec(spec.Fields))
 		if err != nil {
@@ -88,7 +93,7 @@ func (l *Lane) readBits(ctx context.Context, s *history.Snapshot) error {
 			if !pool.IsSet(i) {
 				continue
 			}
-			if _, ok := pool.Reserved(i); ok {
+			if _, ok := pool.Reserved(i); ok || foreign[pool.Addr(i).String()] {
 				s.Reserved = append(s.Reserved, pool.Addr(i).String())
 				continue
 			}

@@ -14,7 +14,7 @@ import (
 type fewNodes struct{ calls []string }
 
 func (f *fewNodes) AddNode(_ context.Context, n clusters.Node) error {
-	f.calls = append(f.calls, "add "+n.Name+" for "+n.Labels[LaneLabel])
+	f.calls = append(f.calls, "add "+n.Name+" for "+n.Labels[clusters.LaneLabel])
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"text/tabwriter"
 
@@ -44,7 +45,8 @@ func (a *app) programsCommand() *cobra.Command {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	var cluster, image string
+	var cluster, image, group string
+	var reach existingFlags
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "doctor",
@@ -54,7 +56,10 @@ func (a *app) doctorCommand() *cobra.Command {
 			if err := checkCluster(cluster); err != nil {
 				return err
 			}
-			findings := examine(c.Context(), cluster, image)
+			findings, err := a.examineFor(c.Context(), cluster, image, group, reach)
+			if err != nil {
+				return err
+			}
 			print := a.printFindings
 			if asJSON {
 				print = func(f []controlplane.Finding) error { return a.printJSON(f) }
@@ -66,9 +71,18 @@ func (a *app) doctorCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&cluster, "cluster", defaultCluster, "kind of cluster")
+	c.Flags().StringVar(&group, "danm-api", string(defaultGroup), "existing: API group of DANM's objects")
+	reach.registerReach(c.Flags())
 	c.Flags().StringVar(&image, "node-image", "", "kind: the node image that a run would be given")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
+}
+
+func (a *app) examineFor(ctx context.Context, cluster, image, group string, reach existingFlags) ([]controlplane.Finding, error) {
+	if cluster == existingCluster {
+		return a.examineExisting(ctx, reach, group)
+	}
+	return examine(ctx, cluster, image), nil
 }
 
 // healthCode is the code with which a run would refuse to begin.

@@ -108,6 +108,7 @@ func rejudged(r harness.Result, now check.Report) harness.Result {
 		}
 	}
 	r.Verdict, r.Violations, r.Findings, r.Checked = now.Verdict, now.Violations, now.Findings, now.Checked
+	r.Unjudged = now.Unjudged
 	r.Unknowns = append(kept, now.Unknowns...)
 	if len(r.Unknowns) > 0 || r.Interrupted {
 		r.Verdict = check.Merge(r.Verdict, check.Unknown)

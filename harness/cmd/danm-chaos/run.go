@@ -132,7 +132,12 @@ func (a *app) runOne(ctx context.Context, signals *interrupts, p plan) (o outcom
 		return o, err
 	}
 	p = p.patient()
+	if p, err = a.onExisting(ctx, p); err != nil {
+		return o, err
+	}
 	o.result = p.blankResult(time.Now())
+	ctx, cancel := p.expiring(ctx, o.result.Started)
+	defer cancel()
 	if o.dir, err = newRunDir(p.out, o.result.Started, p.seed); err != nil {
 		return o, err
 	}
@@ -176,6 +181,7 @@ func (p plan) complete(ctx context.Context, blank, result harness.Result, runErr
 	} else {
 		result.Reproduce = p.refine(result.Reproduce)
 	}
+	result.Skipped = p.skipped
 	if context.Cause(ctx) == errInterrupted {
 		result.Interrupted = true
 	}
@@ -221,6 +227,7 @@ func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcom
 		Cleaner: clusters.CleanerSpec{Argv: p.argv, IsDeployed: p.deploysCleaner(), Logs: logs.cleaner}, CleanerName: p.cleaner, DryRun: p.dryRun,
 		BlameAny: p.blame == blameAny, KeepGoing: p.keepGoing,
 		CNI: string(p.variant), Commit: o.result.Commit, Versions: o.result.Versions, Observer: watching,
+		Teardown: p.cluster == existingCluster, Expires: expiryOf(cluster), Image: p.workloadImage(), Kinds: p.kinds, Shared: p.sharedNetwork(),
 	})
 	return result, nil, err
 }

@@ -32,6 +32,7 @@ const (
 // runFlags are the flags of a run as they were given.
 type runFlags struct {
 	kindFlags
+	existingFlags
 	reportFlags
 	cluster           string
 	file              string
@@ -70,6 +71,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.releaseQuarantine, "release-quarantine", defaultReleaseQuarantine, "the fixed cleaner's")
 	fs.DurationVar(&f.orphanQuarantine, "orphan-quarantine", defaultOrphanQuarantine, "the fixed cleaner's")
 	f.kindFlags.register(fs)
+	f.existingFlags.register(fs)
 	f.reportFlags.register(fs)
 }
 
@@ -100,7 +102,10 @@ type plan struct {
 	seed     uint64
 	group    danm.Group
 	variant  danmcni.Variant
-	argv     []string // of the cleaner
+	argv     []string           // of the cleaner
+	kinds    []danm.NetworkKind // that the cluster serves; empty means all
+	shared   *danm.Network      // that lanes use instead of their own; nil means none
+	skipped  []string           // what the cluster cannot do of the scenario, and why
 }
 
 // plans checks everything that can be checked before anything is started.
@@ -142,9 +147,16 @@ func (f runFlags) check() (plan, error) {
 	if err := f.kindFlags.check(f.cluster); err != nil {
 		return plan{}, err
 	}
+	f, err := f.checkExisting()
+	if err != nil {
+		return plan{}, err
+	}
 	p, err := f.checkScalars()
 	if err != nil {
 		return p, err
+	}
+	if f.cleaner == deployedCleaner {
+		return p, nil
 	}
 	p.argv, err = cleanerArgv(f.cleaner, cleanerFlags{group: p.group, dryRun: f.dryRun, isDeployed: p.deploysCleaner(),
 		releaseQuarantine: f.releaseQuarantine, orphanQuarantine: f.orphanQuarantine})
@@ -255,7 +267,7 @@ func (p plan) harnessMisses() string {
 	return changed([]setting{
 		{"--release-quarantine", p.releaseQuarantine.String(), defaultReleaseQuarantine.String()},
 		{"--orphan-quarantine", p.orphanQuarantine.String(), defaultOrphanQuarantine.String()},
-	}) + p.kindMisses()
+	}) + p.kindMisses() + p.existingMisses()
 }
 
 // setting is a flag with its value and its default.
@@ -290,12 +302,13 @@ func clusterNames() []string { return []string{"controlplane", "sim", "kind", "e
 
 // checkCluster accepts what this release can start.
 func checkCluster(name string) error {
+	const use = "use --cluster " + defaultCluster + ", " + kindCluster + " or " + existingCluster
 	switch {
-	case name == defaultCluster || name == kindCluster:
+	case name == defaultCluster || name == kindCluster || name == existingCluster:
 		return nil
 	case slices.Contains(clusterNames(), name):
-		return usagef("--cluster %s: this release does not have it yet: use --cluster %s or %s", name, defaultCluster, kindCluster)
+		return usagef("--cluster %s: this release does not have it yet: %s", name, use)
 	default:
-		return usagef("--cluster %q: unknown kind of cluster: use --cluster %s or %s", name, defaultCluster, kindCluster)
+		return usagef("--cluster %q: unknown kind of cluster: %s", name, use)
 	}
 }

@@ -13,8 +13,11 @@ import (
 
 // startCluster starts the kind of cluster that the plan asks for.
 func startCluster(ctx context.Context, p plan, d runDir, records history.Recorder, out io.Writer) (clusters.Cluster, error) {
-	if p.cluster == kindCluster {
+	switch p.cluster {
+	case kindCluster:
 		return startKind(ctx, p, d, records, out)
+	case existingCluster:
+		return openExisting(ctx, p, d, out)
 	}
 	c, err := controlplane.Start(ctx, controlplane.Options{
 		RunID: d.id, Group: p.group, Variant: p.variant, Seed: p.seed, Recorder: records, Progress: out, KeepLogs: d.join(logsDir),

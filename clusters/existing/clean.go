@@ -1,0 +1,78 @@
+package existing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/danm-chaos/danm-chaos/clusters"
+	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
+)
+
+// Clean undoes what killed runs of this machine did to clusters of others. An
+// empty runID means every run whose program is dead. A run that still goes is
+// left alone, and is an error if it was asked for by its ID. What was done is
+// written to out, one line each.
+func Clean(ctx context.Context, runID string, out io.Writer) error {
+	folder, err := runsFolder()
+	if err != nil {
+		return err
+	}
+	pattern := "*"
+	if runID != "" {
+		if !controlplane.IsRunID(runID) {
+			return fmt.Errorf("cleaning: %q is no run ID", runID)
+		}
+		pattern = runID
+	}
+	paths, err := filepath.Glob(filepath.Join(folder, pattern+".json")) // sorted
+	if err != nil {
+		return fmt.Errorf("listing run journals: %w", err)
+	}
+	var errs []error
+	for _, path := range paths {
+		errs = append(errs, cleanRun(ctx, path, runID != "", out))
+	}
+	return errors.Join(errs...)
+}
+
+func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error {
+	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+		// Of a program that was killed between making its journal and writing
+		// it: nothing was changed then.
+		fmt.Fprintf(out, "%s: empty journal removed\n", path)
+		return removeJournal(path)
+	}
+	data, err := readJournal(path)
+	if err != nil {
+		return err
+	}
+	if data.Owner.IsAlive() {
+		if asked {
+			return fmt.Errorf("cleaning run %s: it still goes, as process %d", data.RunID, data.Owner.PID)
+		}
+		fmt.Fprintf(out, "run %s: still goes, as process %d; left alone\n", data.RunID, data.Owner.PID)
+		return nil
+	}
+	a, err := connect(data.options())
+	if err != nil {
+		return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
+	}
+	if a.config.Host != data.Server {
+		return fmt.Errorf("cleaning run %s: context %s of %s is now %s, but the run was on %s", data.RunID, data.Context, data.Kubeconfig, a.config.Host, data.Server)
+	}
+	fmt.Fprintf(out, "run %s: giving back the cluster %s at %s\n", data.RunID, data.Context, data.Server)
+	u := undoing{access: a, options: data.options(), run: clusters.RunLabelValue(data.RunID), out: out}
+	if err := u.all(ctx); err != nil {
+		return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
+	}
+	// The journal goes last: whatever fails before can be tried again.
+	if err := removeJournal(path); err != nil {
+		return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
+	}
+	fmt.Fprintf(out, "run %s: cleaned\n", data.RunID)
+	return nil
+}

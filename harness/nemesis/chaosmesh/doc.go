@@ -1,0 +1,4 @@
+// Package chaosmesh lets Chaos Mesh break what this project cannot, or should
+// not, break by itself. It chooses no victim: every pod is named by whoever
+// calls, because what Chaos Mesh draws at random no seed repeats.
+package chaosmesh
