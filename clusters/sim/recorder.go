@@ -69,13 +69,18 @@ func (r *recorder) commit(c apiserver.Commit) {
 }
 
 // outline returns the JSON of what a checker reads: all of DANM's objects, and of
-// a pod that it was there, as its names are in the record already.
+// a pod where it was in its life, as its names are in the record already.
 func outline(c apiserver.Commit, o apiserver.Object) json.RawMessage {
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
 		return c.JSON()
 	}
-	out := append([]byte(nil), `{"spec":{"nodeName":`...)
+	out := []byte{'{'}
+	if at := pod.DeletionTimestamp; at != nil {
+		out = at.UTC().AppendFormat(append(out, `"metadata":{"deletionTimestamp":"`...), time.RFC3339)
+		out = append(out, `"},`...)
+	}
+	out = append(out, `"spec":{"nodeName":`...)
 	out = strconv.AppendQuote(out, pod.Spec.NodeName)
 	out = append(out, `},"status":{"phase":`...)
 	out = strconv.AppendQuote(out, string(pod.Status.Phase))

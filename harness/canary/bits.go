@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -126,6 +127,9 @@ func uncompared(e exchange, operations []operation, _ []bitChange) (*http.Respon
 	return e.passPatch(slices.DeleteFunc(operations, func(o operation) bool { return o.Op == opTest }))
 }
 
+// retryDelay is how long a cleaner that meets a conflict gives others to finish.
+const retryDelay = 9*time.Second + 1_019*time.Microsecond
+
 // retriedBlindly clears the same bits again after a conflict, whoever has set
 // them meanwhile.
 func retriedBlindly(e exchange, _ []operation, changes []bitChange) (*http.Response, error) {
@@ -135,6 +139,9 @@ func retriedBlindly(e exchange, _ []operation, changes []bitChange) (*http.Respo
 			return response, err
 		}
 		_ = response.Body.Close() // nobody reads it
+		if err := waitFor(e.request.Context(), retryDelay); err != nil {
+			return nil, err
+		}
 		network, response, err := e.readNetwork()
 		if network == nil {
 			return response, err

@@ -1,4 +1,5 @@
-// Package canary holds small cleaners with one known defect each, to prove
-// that the harness finds it. They share no code with the cleaner that ships,
-// and none of them may ever be repaired or installed.
+// Package canary holds cleaners with one known defect each, to prove that the
+// harness finds it: some are written here, the others are the cleaner that ships
+// with one thing changed between it and its configuration or the API. It does
+// not import that cleaner, and none of the defects may ever be repaired.
 package canary

@@ -153,13 +153,27 @@ func unknownIsGone(danm.Group) defect {
 	}
 }
 
-// missingDeletions never hears that a pod was deleted.
+// missingDeletions never hears that a pod was deleted, nor that another has
+// taken its name.
 func missingDeletions(danm.Group) defect {
+	var mu sync.Mutex
+	known := map[string]string{} // UIDs by name
+	isFirstOfName := func(pod object) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		key, uid := keyOf(pod), text(within(pod, "metadata"), "uid")
+		if _, ok := known[key]; !ok {
+			known[key] = uid
+		}
+		return known[key] == uid
+	}
 	return func(e exchange) (*http.Response, error) {
-		if e.resource != podResource || !e.isWatch {
+		if e.resource != podResource || e.name != "" || e.request.Method != http.MethodGet {
 			return e.pass()
 		}
-		return e.throughEvents(func(event *event) bool { return event.Type != watch.Deleted }, nil)
+		return e.throughEvents(func(event *event) bool {
+			return event.Type == watch.Bookmark || event.Type != watch.Deleted && isFirstOfName(event.Object)
+		}, func(pod object) bool { isFirstOfName(pod); return true })
 	}
 }
 

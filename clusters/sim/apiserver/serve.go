@@ -12,6 +12,7 @@ type call struct {
 	*Server
 	request  Request
 	target   target
+	asVerb   string // of the whole request, once that is known
 	encoding encoding
 	isDryRun bool
 	effect   int64
@@ -101,6 +102,13 @@ func (c *call) prepare() error {
 
 // verb is the request's as audit logs call it, empty if there is none.
 func (c *call) verb() string {
+	if c.asVerb == "" {
+		c.asVerb = c.findVerb()
+	}
+	return c.asVerb
+}
+
+func (c *call) findVerb() string {
 	isObject := c.target.name != ""
 	switch c.request.Method {
 	case http.MethodGet:

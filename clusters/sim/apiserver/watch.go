@@ -34,6 +34,7 @@ type Watch struct {
 	since       int64   // changes up to this one are not shown
 	queue       []event // in the order of delivery
 	bookmarks   bool
+	isFailing   bool // an error is the last frame
 	isClosed    bool
 	ContentType string
 }
@@ -106,7 +107,7 @@ func (w *Watch) eventOf(t watch.EventType, v *version) event {
 
 // pull moves what was committed since the last look into the queue.
 func (w *Watch) pull() {
-	for ; w.next < len(w.table.changes); w.next++ {
+	for ; w.next < len(w.table.changes) && !w.isFailing; w.next++ {
 		change := &w.table.changes[w.next]
 		if change.rv <= w.since {
 			continue
@@ -235,7 +236,7 @@ func mergedType(first, last watch.EventType) (watch.EventType, bool) {
 // Bookmark queues a bookmark of the latest resourceVersion, if the client
 // allows bookmarks. The real server sends one a minute.
 func (w *Watch) Bookmark() {
-	if !w.bookmarks || w.isClosed {
+	if !w.bookmarks || w.isClosed || w.isFailing {
 		return
 	}
 	w.pull()
@@ -267,5 +268,5 @@ func (w *Watch) Fail(code int32, reason metav1.StatusReason, message string) {
 		Status:   metav1.StatusFailure, Code: code, Reason: reason, Message: message,
 	}
 	frame := encodeFrame(string(watch.Error), encodeStatus(status, w.encoding), w.encoding)
-	w.queue = []event{{Event: Event{Type: watch.Error}, frame: frame}}
+	w.queue, w.isFailing = []event{{Event: Event{Type: watch.Error}, frame: frame}}, true
 }
