@@ -151,6 +151,7 @@ func (p plan) existingRun(id string, out io.Writer) (existing.Options, error) {
 	}
 	// While old pods hold their addresses new ones need as many.
 	o.Addresses = 2 * p.scenario.Replicas * p.scenario.Interfaces
+	o.FailsNodes = p.scenario.Faults.NodeShutdown != nil
 	o.UsesChaosMesh = slices.ContainsFunc(p.scenario.Faults.Acts(), schedule.Act.IsOfMesh)
 	return o, err
 }
