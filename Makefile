@@ -8,19 +8,21 @@ ITERATIONS ?= $(if $(filter kind,$(CLUSTER)),20,300)
 SEED       ?=
 LANES      ?=
 OUT        ?= out
+BASELINE   ?= $(OUT)/baseline
 FUZZTIME   ?= 20s
 
 # The race detector needs a C compiler; a machine without one tests without it.
 RACE ?= $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && echo -race)
 
-RUN = bin/danm-chaos run $(SCENARIO) --cluster $(CLUSTER) --cleaner '$(CLEANER)' --iterations $(ITERATIONS) --out '$(OUT)' \
+RUN_OUT = $(OUT)
+RUN = bin/danm-chaos run $(SCENARIO) --cluster $(CLUSTER) --cleaner '$(CLEANER)' --iterations $(ITERATIONS) --out '$(RUN_OUT)' \
 	$(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
 
 .DEFAULT_GOAL := help
-.PHONY: help build programs chaos canaries test bench lint rules chaos-mesh fuzz verify image doctor clean
+.PHONY: help build programs chaos regression canaries test bench lint rules chaos-mesh fuzz verify image doctor clean
 
 help: ## list the targets
-	@echo 'variables: SCENARIO CLUSTER CLEANER ITERATIONS SEED LANES OUT'
+	@echo 'variables: SCENARIO CLUSTER CLEANER ITERATIONS SEED LANES OUT BASELINE'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/danm-chaos and bin/danm-cleaner
@@ -31,6 +33,18 @@ programs: build ## build etcd and Kubernetes' programs, once; they are kept in t
 
 chaos: build ## shut nodes down under the cleaner, ITERATIONS times (300; on CLUSTER=kind 20)
 	@$(RUN)
+
+# An Invalid run is compared all the same: compare names what is new. Only a
+# Valid one becomes a baseline. The runs have a folder of their own, so that
+# other runs stay out of it.
+regression: RUN_OUT = $(OUT)/regression
+regression: build ## run this tree and compare it with BASELINE, which is written if there is none
+	@code=0; $(RUN) || code=$$?; \
+	new='$(RUN_OUT)/latest/run.json'; \
+	if [ $$code -gt 3 ]; then exit $$code; fi; \
+	if [ -e '$(BASELINE)' ]; then exec bin/danm-chaos compare '$(BASELINE)' "$$new" --out '$(RUN_OUT)'; fi; \
+	if [ $$code -ne 0 ]; then echo "no baseline is written: this run is not Valid"; exit $$code; fi; \
+	mkdir -p '$(BASELINE)' && cp "$$new" '$(BASELINE)/run.json' && echo 'baseline written: $(BASELINE)/run.json'
 
 canaries: build ## run the cleaners that are known to be wrong; each must be found
 	@bin/danm-chaos canaries --cluster $(CLUSTER) --out '$(OUT)'

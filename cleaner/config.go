@@ -26,9 +26,12 @@ const (
 	DefaultBurst              = 1000
 	DefaultWorkers            = 16
 	DefaultLeaseNamespace     = "kube-system"
-	DefaultLeaseDuration      = 15 * time.Second
-	DefaultRenewDeadline      = 10 * time.Second
-	DefaultRetryPeriod        = 2 * time.Second
+	// A standby looks every 2 to 4.4 seconds, so it takes over at most 19 seconds
+	// after the leader's node died. Two active cleaners are safe, so nothing is
+	// lost if a leader gives up early.
+	DefaultLeaseDuration = 10 * time.Second
+	DefaultRenewDeadline = 7 * time.Second
+	DefaultRetryPeriod   = 2 * time.Second
 )
 
 // LeaseName is the name of the Lease that cleaners elect their leader by.

@@ -195,10 +195,10 @@ func (c *controller) addHandlers() error {
 		cache.ResourceEventHandler
 	}
 	handlers := []handler{
-		{c.caches.pods, count(&c.podCount)},
-		{c.caches.pods, onChange(c.podChanged)},
-		{c.caches.endpoints, count(&c.endpointCount)},
-		{c.caches.endpoints, cache.ResourceEventHandlerFuncs{AddFunc: c.endpointChanged, UpdateFunc: func(_, o any) { c.endpointChanged(o) }, DeleteFunc: c.endpointDeleted}},
+		{c.caches.pods, count(&c.podCount, onChange(c.podChanged))},
+		{c.caches.endpoints, count(&c.endpointCount, cache.ResourceEventHandlerFuncs{
+			AddFunc: c.endpointChanged, UpdateFunc: func(_, o any) { c.endpointChanged(o) }, DeleteFunc: c.endpointDeleted,
+		})},
 	}
 	for _, informer := range c.caches.networks {
 		handlers = append(handlers, handler{informer, cache.ResourceEventHandlerFuncs{
@@ -346,10 +346,13 @@ func (c *controller) trip() trip {
 	return c.breaker.trip(int(c.podCount.Load()), int(c.endpointCount.Load()), suspects)
 }
 
-// count keeps n at the number of objects in an informer's cache.
-func count(n *atomic.Int64) cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { n.Add(1) },
-		DeleteFunc: func(any) { n.Add(-1) },
+// count keeps n at the number of objects in an informer's cache. It counts before
+// next hears of the event: a worker that looks at the last pod that came must
+// not find that there are none, which opens the breaker.
+func count(n *atomic.Int64, next cache.ResourceEventHandler) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(o any, isInInitialList bool) { n.Add(1); next.OnAdd(o, isInInitialList) },
+		UpdateFunc: next.OnUpdate,
+		DeleteFunc: func(o any) { n.Add(-1); next.OnDelete(o) },
 	}
 }

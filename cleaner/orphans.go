@@ -171,7 +171,7 @@ func (c *controller) clearOrphans(ctx context.Context, ref danm.NetworkRef) erro
 	var cleared []bit
 	for _, b := range sortedBits(ripe) {
 		r, set := rises[b]
-		if !set || ps.isReserved(b) || r.since.After(ripe[b]) || claims[ps.addr(b)] ||
+		if !set || !ps.isSet(b) || ps.isReserved(b) || r.since.After(ripe[b]) || claims[ps.addr(b)] ||
 			c.isReservedIP(ref, ps.addr(b)) || !c.cfg.scope.Clears(ref, ps.addr(b)) {
 			continue
 		}

@@ -87,7 +87,7 @@ func TestPodsMustReallyRun(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := compareRuntime(tt.give); got != tt.want {
+			if got := compareRuntime(tt.give, "n9"); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/harness/history"
+	"github.com/danm-chaos/danm-chaos/harness/nemesis"
 )
 
 // Config says what to run, on what, and where the outcome goes.
@@ -126,11 +127,33 @@ func (c Config) check() error {
 	if _, ok := c.Cluster.(clusters.NodeAdder); !ok {
 		return fmt.Errorf("cluster %s cannot add nodes, and every lane needs nodes of its own", c.Cluster.Name())
 	}
-	if lister, ok := c.Cluster.(clusters.WorkerLister); ok && len(lister.Workers()) < c.Lanes*c.Scenario.NodesPerLane {
-		return fmt.Errorf("cluster %s has %d workers: %d lanes of %d need more", c.Cluster.Name(), len(lister.Workers()), c.Lanes, c.Scenario.NodesPerLane)
-	}
 	if _, ok := c.Cluster.(clusters.CleanerRunner); !ok {
 		return fmt.Errorf("cluster %s cannot run a cleaner", c.Cluster.Name())
+	}
+	return errors.Join(c.checkWorkers(), c.checkOutages())
+}
+
+// checkOutages refuses a run whose faults would all be skipped.
+func (c Config) checkOutages() error {
+	shutdown := c.Scenario.Faults.NodeShutdown
+	if shutdown == nil {
+		return nil
+	}
+	for _, o := range shutdown.Outages {
+		if why := nemesis.CannotDo(c.Cluster, o); why != "" {
+			return fmt.Errorf("scenario %s: %s", c.Scenario.Name, why)
+		}
+	}
+	return nil
+}
+
+func (c Config) checkWorkers() error {
+	lister, ok := c.Cluster.(clusters.WorkerLister)
+	if !ok {
+		return nil
+	}
+	if has := len(lister.Workers()); has < c.Lanes*c.Scenario.NodesPerLane {
+		return fmt.Errorf("cluster %s has %d workers: %d lanes of %d need more", c.Cluster.Name(), has, c.Lanes, c.Scenario.NodesPerLane)
 	}
 	return nil
 }

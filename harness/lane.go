@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,8 +31,9 @@ type lane struct {
 	buildings int  // so far
 	broken    bool // to be rebuilt before the next iteration
 
-	last    int           // number of the last iteration
-	failed  string        // node that was failed last and is without power
+	last    int    // number of the last iteration
+	failed  string // node that was failed last
+	outage  schedule.Outage
 	victims []*corev1.Pod // of the last force delete
 	drained string        // node that was drained last
 
@@ -96,9 +98,18 @@ func (l *lane) teardown(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err := l.built.Teardown(ctx)
+	err := errors.Join(l.revive(ctx), l.built.Teardown(ctx))
 	l.built = nil
 	return err
+}
+
+// revive heals a node that is silent but not off. A lane leaves those that are
+// off to the cluster, which removes them or switches them on for the next lane.
+func (l *lane) revive(ctx context.Context) error {
+	if !l.isDown() || l.outage == "" || l.outage == schedule.PowerLoss {
+		return nil
+	}
+	return l.restoreNode(ctx).Err
 }
 
 // mend undoes what an iteration that ended early left broken: a lane cannot go
@@ -236,7 +247,16 @@ func (l *lane) judgeRuntime(ctx context.Context, s *history.Snapshot) string {
 	if err := l.askRuntimes(ctx, s); err != nil {
 		return fmt.Sprintf("what runs cannot be read: %v", err)
 	}
-	return compareRuntime(*s)
+	silent := ""
+	if l.isDown() {
+		silent = l.failed
+	}
+	return compareRuntime(*s, silent)
+}
+
+// isDown tells whether the node that was failed last still is.
+func (l *lane) isDown() bool {
+	return l.failed != "" && !slices.Contains(l.built.RunningNodes(), l.failed)
 }
 
 func (l *lane) judge(s history.Snapshot, err error) agreement {

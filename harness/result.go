@@ -6,8 +6,8 @@ import (
 	"github.com/danm-chaos/danm-chaos/harness/check"
 )
 
-// ResultSchemaVersion is the version of run.json.
-const ResultSchemaVersion = 1
+// ResultSchemaVersion is the version of run.json. Version 1 had no Measured.
+const ResultSchemaVersion = 2
 
 // Result is what run.json holds: one run, judged.
 type Result struct {
@@ -38,6 +38,16 @@ type Result struct {
 	PeakBytes       int64                   `json:"peakResidentBytes"` // all processes together
 	CleanerLogTail  []string                `json:"cleanerLogTail,omitempty"`
 	Reproduce       string                  `json:"reproduce"` // command line
+	Measured        *Measured               `json:"measured,omitempty"`
+}
+
+// Measured is what the history of a run tells about time and cost. Whoever
+// renders the run fills it in; it judges nothing.
+type Measured struct {
+	Releases             []time.Duration `json:"releasesNs"`           // owner gone to address free, of each release
+	RequestsPerIteration []int           `json:"requestsPerIteration"` // mutating requests of the cleaner
+	Requests             map[string]int  `json:"requests"`             // of the cleaner, by verb and resource
+	Skipped              []string        `json:"skipped"`              // what the cluster could not do, and why
 }
 
 // Iteration is one pass of the scenario in one lane.

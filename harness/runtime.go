@@ -8,6 +8,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/harness/history"
+	"github.com/danm-chaos/danm-chaos/harness/schedule"
 )
 
 // askRuntimes adds to a snapshot what the nodes' container runtimes say is
@@ -18,7 +19,7 @@ func (l *lane) askRuntimes(ctx context.Context, s *history.Snapshot) error {
 	if !ok {
 		return nil
 	}
-	nodes := l.built.RunningNodes()
+	nodes := l.answering()
 	found := make([][]clusters.Sandbox, len(nodes))
 	group, ctx := errgroup.WithContext(ctx)
 	for i, node := range nodes {
@@ -41,8 +42,19 @@ func (l *lane) askRuntimes(ctx context.Context, s *history.Snapshot) error {
 	return nil
 }
 
-// compareRuntime matches pods and sandboxes one to one.
-func compareRuntime(s history.Snapshot) string {
+// answering are the nodes whose runtimes can be asked: those that are cut off
+// can, as it is not the API that is asked.
+func (l *lane) answering() []string {
+	nodes := l.built.RunningNodes()
+	if l.isDown() && (l.outage == schedule.CutOff || l.outage == schedule.NoKubelet) {
+		nodes = append(nodes, l.failed)
+	}
+	return nodes
+}
+
+// compareRuntime matches pods and sandboxes one to one. What runs on a node that
+// is still silent is not waited for: only its kubelet could end it.
+func compareRuntime(s history.Snapshot, silent string) string {
 	if s.Runtime == nil {
 		return ""
 	}
@@ -57,7 +69,7 @@ func compareRuntime(s history.Snapshot) string {
 		delete(running, p.UID)
 	}
 	for _, sb := range s.Runtime.Sandboxes {
-		if running[sb.PodUID] > 0 {
+		if running[sb.PodUID] > 0 && sb.Node != silent {
 			return fmt.Sprintf("%s (UID %s) runs on %s although its pod is gone", sb.Pod, sb.PodUID, sb.Node)
 		}
 	}

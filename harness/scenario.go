@@ -103,6 +103,13 @@ func (s Scenario) Check() error {
 	return errors.Join(errs...)
 }
 
+// NeedsRealNodes tells whether nodes have to fail in ways that only machines do,
+// on which pods go on while the API hears nothing of them.
+func (s Scenario) NeedsRealNodes() bool {
+	n := s.Faults.NodeShutdown
+	return n != nil && slices.ContainsFunc(n.Outages, func(o schedule.Outage) bool { return o != schedule.PowerLoss })
+}
+
 // poolSize is a little less than the dynamic pool of a lane, because pods that
 // wait for the cleaner still hold addresses.
 const poolSize = 90

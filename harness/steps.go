@@ -18,7 +18,7 @@ import (
 
 // nodeTimeout bounds how long a cluster may take to switch a node on or off,
 // if it does not say so itself.
-const nodeTimeout = 30 * time.Second
+const nodeTimeout = time.Minute
 
 func (r *run) nodeTimeout() time.Duration {
 	if timer, ok := r.config.Cluster.(clusters.NodeTimer); ok {
@@ -117,7 +117,7 @@ func (p *pass) resolve(ctx context.Context, step schedule.Step) (string, action,
 	switch step.Do {
 	case schedule.FailNode:
 		node, err := l.pickNode(step)
-		return node, func(ctx context.Context) nemesis.Outcome { return p.failNode(ctx, node) }, err
+		return node, func(ctx context.Context) nemesis.Outcome { return p.failNode(ctx, node, step.Outage) }, err
 	case schedule.RestoreNode:
 		return l.failed, l.restoreNode, nil
 	case schedule.ReplaceNode:
@@ -207,13 +207,13 @@ func podNames(pods []*corev1.Pod) string {
 	}
 }
 
-func (p *pass) failNode(ctx context.Context, node string) nemesis.Outcome {
+func (p *pass) failNode(ctx context.Context, node string, o schedule.Outage) nemesis.Outcome {
 	pods := len(p.lane.built.PodsOn(node))
-	outcome := p.lane.run.nemesis.FailNode(ctx, node)
+	outcome := p.lane.run.nemesis.FailNode(ctx, node, o)
 	if outcome.Type == history.OK {
-		p.lane.failed = node
+		p.lane.failed, p.lane.outage = node, o
 		p.lane.built.SetDown(node, true)
-		outcome.Note = fmt.Sprintf("%d pods were on it", pods)
+		outcome.Note = fmt.Sprintf("%s: %d pods were on it", cmp.Or(o, schedule.PowerLoss), pods)
 	}
 	return outcome
 }
@@ -222,7 +222,7 @@ func (l *lane) restoreNode(ctx context.Context) nemesis.Outcome {
 	if l.failed == "" {
 		return nemesis.OK("nothing to restore: the lane was rebuilt")
 	}
-	outcome := l.run.nemesis.RestoreNode(ctx, l.failed)
+	outcome := l.run.nemesis.RestoreNode(ctx, l.failed, l.outage)
 	if outcome.Type == history.OK {
 		l.built.SetDown(l.failed, false)
 	}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/danm-chaos/danm-chaos/harness"
 	"github.com/danm-chaos/danm-chaos/harness/check"
@@ -59,7 +58,7 @@ type (
 func junit(r harness.Result) ([]byte, error) {
 	suite := junitSuite{
 		Name:      r.Scenario + "/" + r.Cluster,
-		Timestamp: r.Started.UTC().Format(time.RFC3339),
+		Timestamp: r.Started.UTC().Format(junitTime),
 		Time:      seconds(r.DurationSeconds),
 		Properties: []junitProperty{
 			{"runId", r.RunID}, {"cleaner", r.Cleaner}, {"danmApi", r.Group}, {"cni", r.CNI},
@@ -67,6 +66,9 @@ func junit(r harness.Result) ([]byte, error) {
 		},
 	}
 	suite.Cases = append(suite.Cases, judgedCase(r))
+	for _, reason := range skippedOf(r) {
+		suite.Cases = append(suite.Cases, skippedCase(r.Scenario, reason))
+	}
 	for _, it := range r.Iterations {
 		suite.Cases = append(suite.Cases, iterationCase(r.Scenario, it))
 	}
@@ -82,6 +84,9 @@ func junit(r harness.Result) ([]byte, error) {
 	}
 	return append([]byte(xml.Header), append(body, '\n')...), nil
 }
+
+// junitTime has no zone, because readers of the older schema refuse one.
+const junitTime = "2006-01-02T15:04:05"
 
 func seconds(s float64) string { return fmt.Sprintf("%.3f", s) }
 
@@ -114,6 +119,12 @@ func judgedCase(r harness.Result) junitCase {
 		c.Error = &junitMessage{Message: fmt.Sprintf("verdict %q without a reason", r.Verdict), Type: string(check.Unknown)}
 	}
 	return c
+}
+
+// skippedCase is something that the cluster could not do.
+func skippedCase(scenario, reason string) junitCase {
+	what, why, _ := strings.Cut(reason, ": ")
+	return junitCase{Class: scenario + ".faults", Name: what, Time: seconds(0), Skipped: &junitMessage{Message: why}}
 }
 
 func iterationCase(scenario string, it harness.Iteration) junitCase {

@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/harness"
 	"github.com/danm-chaos/danm-chaos/harness/check"
+	"github.com/danm-chaos/danm-chaos/reports/timeline"
 )
 
 // Display says what the output can do and what the run was promised.
@@ -20,8 +22,10 @@ type Display struct {
 	Terminal bool
 	// Color allows ANSI colours. NO_COLOR is the caller's to read.
 	Color bool
-	// Width returns the present width in columns; nil means 80.
-	Width func() int
+	// Size returns the present columns and rows; nil means 80 and 24.
+	Size func() (columns, rows int)
+	// Counts are the numbers of the run now; nil means that nobody knows.
+	Counts Counter
 	// Budget is how long the run may take at most; 0 means that the number of
 	// iterations ends it.
 	Budget time.Duration
@@ -29,12 +33,22 @@ type Display struct {
 	Now func() time.Time
 }
 
+// Counter tells the three numbers that must agree while the run goes on.
+type Counter interface {
+	Counts() timeline.Counts // of all lanes, read anew
+	CountsOf(lane string) timeline.Counts
+}
+
 // repaintPeriod is the pace of the status line between events, so that its
 // clock is seen to run.
 const repaintPeriod = time.Second
 
-// widthDefault is for a terminal that does not tell its width.
-const widthDefault = 80
+// Size of a terminal that does not tell it.
+const columnsDefault, rowsDefault = 80, 24
+
+// rowsKept are left to what was printed before: a status that fills the screen
+// hides what it is about.
+const rowsKept = 8
 
 // Progress shows a run while it goes on. It is a harness.Observer and safe for
 // concurrent use.
@@ -46,6 +60,8 @@ type Progress struct {
 	started time.Time // of the first phase
 	phase   string    // of the run
 	lanes   map[string]string
+	latest  map[string]harness.Iteration // the last finished of each lane
+	shown   int                          // lines of the status on the screen
 	done    int
 	planned int
 	bad     int
@@ -61,10 +77,10 @@ func NewProgress(out io.Writer, d Display) *Progress {
 	if d.Now == nil {
 		d.Now = time.Now
 	}
-	if d.Width == nil {
-		d.Width = func() int { return widthDefault }
+	if d.Size == nil {
+		d.Size = func() (int, int) { return columnsDefault, rowsDefault }
 	}
-	p := &Progress{out: out, display: d, lanes: map[string]string{}, started: d.Now(),
+	p := &Progress{out: out, display: d, lanes: map[string]string{}, latest: map[string]harness.Iteration{}, started: d.Now(),
 		stop: make(chan struct{}), stopped: make(chan struct{})}
 	go p.repaint()
 	return p
@@ -131,31 +147,87 @@ func (p *Progress) IterationDone(it harness.Iteration, done, planned int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done, p.planned = done, planned
+	p.latest[it.Lane] = it
 	if it.Verdict != check.Valid {
 		p.bad++
 	}
 	p.write(p.colored(Line(it), it.Verdict))
 }
 
-// write puts a finished line, if any, above the status line. All of it goes
-// out in one Write, and the old status is overwritten before its rest is
-// erased; that is why nothing flickers.
+// write puts a finished line, if any, above the status. All of it goes out in
+// one Write, and each old line is overwritten before its rest is erased; that
+// is why nothing flickers.
 func (p *Progress) write(line string) {
+	if !p.display.Terminal {
+		if line != "" {
+			io.WriteString(p.out, line+"\n") // an output that is gone must not end the run
+		}
+		return
+	}
+	const eraseLine, eraseBelow = "\x1b[K", "\x1b[J"
 	var b strings.Builder
-	erase := ""
-	if p.display.Terminal {
-		erase = "\x1b[K"
-		b.WriteString("\r")
+	b.WriteString("\r")
+	if p.shown > 1 {
+		fmt.Fprintf(&b, "\x1b[%dA", p.shown-1)
 	}
 	if line != "" {
-		b.WriteString(line + erase + "\n")
+		b.WriteString(line + eraseLine + "\n")
 	}
-	if p.display.Terminal {
-		b.WriteString(clip(p.status(), p.display.Width()-1) + erase)
+	status := p.block()
+	for i, l := range status {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString(l + eraseLine)
 	}
-	if b.Len() > 0 {
-		io.WriteString(p.out, b.String()) // a terminal that is gone must not end the run
+	b.WriteString(eraseBelow)
+	p.shown = len(status)
+	io.WriteString(p.out, b.String())
+}
+
+// block is the status and under it a line for each lane, as many as fit.
+func (p *Progress) block() []string {
+	if p.closed {
+		return []string{""}
 	}
+	columns, rows := p.display.Size()
+	out := []string{p.status()}
+	names := slices.SortedFunc(maps.Keys(p.lanes), naturally)
+	room := rows - rowsKept
+	if len(names) > room {
+		names = names[:max(0, room-1)]
+	}
+	if len(p.lanes) > 1 && room > 0 { // the status itself tells of a single lane
+		for _, name := range names {
+			out = append(out, p.laneLine(name))
+		}
+		if more := len(p.lanes) - len(names); more > 0 {
+			out = append(out, fmt.Sprintf("  and %d more %s", more, plural(more, "lane")))
+		}
+	}
+	for i := range out {
+		out[i] = clip(out[i], columns-1)
+	}
+	return out
+}
+
+// naturally orders names by length first, so that lane-10 follows lane-9.
+func naturally(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
+
+// laneLine says what a lane does, what it has, and how it did last.
+func (p *Progress) laneLine(name string) string {
+	line := fmt.Sprintf("  %-8s %-17s", plain(name), p.lanes[name])
+	if p.display.Counts != nil {
+		line += " " + countsText(p.display.Counts.CountsOf(name))
+	}
+	if it, ok := p.latest[name]; ok {
+		line += fmt.Sprintf("  iteration %d %s", it.Number, verdictWord(it.Verdict))
+	}
+	return line
+}
+
+func countsText(c timeline.Counts) string {
+	return fmt.Sprintf("pods=%d eps=%d bits=%d", c.Pods, c.Endpoints, c.Bits)
 }
 
 // clip keeps the line within the width: a status that wraps cannot be
@@ -177,6 +249,9 @@ func (p *Progress) status() string {
 	parts := []string{p.count()}
 	if p.bad > 0 {
 		parts = append(parts, fmt.Sprintf("%d not ok", p.bad))
+	}
+	if p.display.Counts != nil && len(p.lanes) > 0 {
+		parts = append(parts, countsText(p.display.Counts.Counts()))
 	}
 	if left := p.left(elapsed); left > 0 {
 		parts = append(parts, "ETA "+left.Round(time.Second).String())
@@ -261,7 +336,7 @@ func Line(it harness.Iteration) string {
 	if it.Note != "" {
 		text += "  " + it.Note
 	}
-	return text
+	return plain(text)
 }
 
 // expectedBits is one for each endpoint and family of the network.

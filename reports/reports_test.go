@@ -190,14 +190,15 @@ func TestWriteLeavesWholeFilesAndNothingElse(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if diff := cmp.Diff([]string{JUnitFile, RunFile, VerdictsFile}, names); diff != "" {
+	if diff := cmp.Diff([]string{JUnitFile, MetricsFile, PageFile, MarkdownFile, RunFile, VerdictsFile}, names); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	back, err := Read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(withLists(validResult()), back); diff != "" {
+	want := withLists(validResult())
+	if diff := cmp.Diff(want, back); diff != "" {
 		t.Errorf("run.json (-written +read):\n%s", diff)
 	}
 }

@@ -31,9 +31,12 @@ func Summary(w io.Writer, r harness.Result) error {
 	out = append(out, listLines("not judged", r.Unjudged)...)
 	out = append(out, unknownLines(r)...)
 	out = append(out, violationLines(r.Violations)...)
-	out = append(out, verdictLine(r))
-	if r.Verdict != check.Valid {
+	out = append(out, "", verdictLine(r))
+	if r.Verdict != check.Valid && r.Reproduce != "" {
 		out = append(out, "reproduce: "+r.Reproduce)
+	}
+	for i := range out {
+		out[i] = plain(out[i])
 	}
 	_, err := io.WriteString(w, strings.Join(out, "\n")+"\n")
 	return err
@@ -276,7 +279,7 @@ func verdictLine(r harness.Result) string {
 		verdict = check.Unknown
 	}
 	if r.Interrupted {
-		return fmt.Sprintf("\nverdict: %s (interrupted)", verdict)
+		return fmt.Sprintf("verdict: %s (interrupted)", verdict)
 	}
-	return fmt.Sprintf("\nverdict: %s", verdict)
+	return fmt.Sprintf("verdict: %s", verdict)
 }

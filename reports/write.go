@@ -6,31 +6,90 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/danm-chaos/danm-chaos/harness"
 	"github.com/danm-chaos/danm-chaos/harness/check"
 )
 
-// Names of the files that Write makes in a run directory.
+// Names of the files in a run directory that this package writes or reads.
 const (
 	RunFile      = "run.json"
 	VerdictsFile = "verdicts.json"
 	JUnitFile    = "junit.xml"
+	PageFile     = "report.html"
+	MarkdownFile = "report.md"
+	MetricsFile  = "metrics.prom"
+	HistoryFile  = "history.jsonl"
 )
 
-// Write renders the result into the run directory. Each file appears whole or
-// not at all.
-func Write(dir string, r harness.Result) error {
-	r = withLists(r)
+// Format is a way to render a run.
+type Format string
+
+// The formats of a run.
+const (
+	JSON       Format = "json" // run.json and verdicts.json
+	HTML       Format = "html"
+	JUnit      Format = "junit"
+	Markdown   Format = "markdown"
+	Prometheus Format = "prometheus"
+)
+
+// Formats lists every format.
+func Formats() []Format { return []Format{JSON, HTML, JUnit, Markdown, Prometheus} }
+
+// ParseFormats reads a list with commas. "all" means every format, and so does
+// nothing.
+func ParseFormats(list string) ([]Format, error) {
+	if list == "all" || list == "" {
+		return Formats(), nil
+	}
+	var out []Format
+	for _, name := range strings.Split(list, ",") {
+		f := Format(strings.TrimSpace(name))
+		if !slices.Contains(Formats(), f) {
+			return nil, fmt.Errorf("unknown format %q: use all, or some of %s", name, joinFormats(Formats()))
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+func joinFormats(formats []Format) string {
+	var names []string
+	for _, f := range formats {
+		names = append(names, string(f))
+	}
+	return strings.Join(names, ", ")
+}
+
+// Write renders the result into the run directory, with what the history there
+// tells besides.
+func Write(dir string, r harness.Result) error { return Load(dir, r).Write(dir, Formats()) }
+
+// Write renders the run into a directory. Each file appears whole or not at
+// all, and run.json last: who sees it, sees the others too. What is in the place
+// of a result that could not be read stays there.
+func (r Run) Write(dir string, formats []Format) error {
+	r.Result = withLists(r.Result)
+	r.SchemaVersion = harness.ResultSchemaVersion
 	verdicts := check.Report{Verdict: r.Verdict, Violations: r.Violations, Findings: r.Findings, Unknowns: r.Unknowns, Checked: r.Checked}
 	for _, f := range []struct {
 		name   string
+		format Format
 		render func() ([]byte, error)
 	}{
-		{VerdictsFile, func() ([]byte, error) { return indented(verdicts) }},
-		{JUnitFile, func() ([]byte, error) { return junit(r) }},
-		{RunFile, func() ([]byte, error) { return indented(r) }}, // last: who sees it, sees the others too
+		{VerdictsFile, JSON, func() ([]byte, error) { return indented(verdicts) }},
+		{JUnitFile, JUnit, func() ([]byte, error) { return junit(r.Result) }},
+		{MarkdownFile, Markdown, func() ([]byte, error) { return markdown(r.Result), nil }},
+		{MetricsFile, Prometheus, func() ([]byte, error) { return exposition(r.Result) }},
+		{PageFile, HTML, func() ([]byte, error) { return runPage(r) }},
+		{RunFile, JSON, func() ([]byte, error) { return indented(r.Result) }},
 	} {
+		if !slices.Contains(formats, f.format) || f.name == RunFile && r.Rebuilt {
+			continue
+		}
 		data, err := f.render()
 		if err != nil {
 			return fmt.Errorf("rendering %s: %w", f.name, err)
@@ -42,37 +101,28 @@ func Write(dir string, r harness.Result) error {
 	return nil
 }
 
-// Read returns the result that Write stored in the run directory.
-func Read(dir string) (harness.Result, error) {
-	var r harness.Result
-	data, err := os.ReadFile(filepath.Join(dir, RunFile))
-	if err != nil {
-		return r, fmt.Errorf("reading the result: %w", err)
-	}
-	if err := json.Unmarshal(data, &r); err != nil {
-		return r, fmt.Errorf("reading the result: %s: %w", filepath.Join(dir, RunFile), err)
-	}
-	if r.SchemaVersion != harness.ResultSchemaVersion {
-		return r, fmt.Errorf("reading the result: %s has schemaVersion %d, this program reads %d",
-			filepath.Join(dir, RunFile), r.SchemaVersion, harness.ResultSchemaVersion)
-	}
-	return r, nil
-}
-
 // withLists makes absent lists empty, so that a reader of the JSON never meets
 // null where a list is documented.
 func withLists(r harness.Result) harness.Result {
-	if r.Iterations == nil {
-		r.Iterations = []harness.Iteration{}
+	r.Iterations = append([]harness.Iteration{}, r.Iterations...)
+	for i := range r.Iterations {
+		if r.Iterations[i].Faults == nil {
+			r.Iterations[i].Faults = []string{}
+		}
 	}
-	if r.Violations == nil {
-		r.Violations = []check.Violation{}
+	r.Violations = append([]check.Violation{}, r.Violations...)
+	r.Findings = append([]check.Violation{}, r.Findings...)
+	r.Unknowns = append([]string{}, r.Unknowns...)
+	for _, counts := range []*map[string]int{&r.FaultsPlanned, &r.FaultsFired} {
+		if *counts == nil {
+			*counts = map[string]int{}
+		}
 	}
-	if r.Findings == nil {
-		r.Findings = []check.Violation{}
+	if r.Checked == nil {
+		r.Checked = map[check.Invariant]int{}
 	}
-	if r.Unknowns == nil {
-		r.Unknowns = []string{}
+	if r.Versions == nil {
+		r.Versions = map[string]string{}
 	}
 	return r
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func TestEveryShippedScenarioIsReadable(t *testing.T) {
-	want := []string{"cleaner-failover", "disturbance", "force-delete-loop", "node-shutdown", "node-shutdown-backlog"}
+	want := []string{"cleaner-failover", "disturbance", "force-delete-loop", "node-shutdown", "node-shutdown-backlog", "node-silent"}
 	if diff := cmp.Diff(want, Names()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -127,6 +127,9 @@ func examineRuntime(h host) controlplane.Finding {
 }
 
 func examineCgroup(h host) controlplane.Finding {
+	if err := h.checkCgroups(); err != nil {
+		return unfit("cgroups", err)
+	}
 	f := controlplane.Finding{Name: "cgroups", OK: true, Detail: "version 2"}
 	if h.cgroupV1 {
 		f.Detail = "version 1: kubelets are told not to refuse it, and the node image is built"

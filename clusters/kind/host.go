@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 	"github.com/danm-chaos/danm-chaos/clusters/kind/engine"
 )
@@ -32,6 +34,9 @@ type host struct {
 	// lacksCapability is a host that hands out no CAP_SYS_RESOURCE, as inside
 	// many sandboxes: then a privileged container does not start.
 	lacksCapability bool
+	// hasFixedCgroups is a host whose cgroups nobody can change, as inside many
+	// containers: then no container is started in this one.
+	hasFixedCgroups bool
 }
 
 // engineInfo is what we read of `docker info`.
@@ -63,7 +68,24 @@ func examineHost(ctx context.Context) (host, error) {
 	if err != nil {
 		return host{}, fmt.Errorf("reading capabilities: %w", err)
 	}
-	return parseHost(text, string(status))
+	h, err := parseHost(text, string(status))
+	h.hasFixedCgroups = isReadOnly(h.cgroupFolder())
+	return h, err
+}
+
+// cgroupFolder is one whose mount tells of all.
+func (h host) cgroupFolder() string {
+	if h.cgroupV1 {
+		return "/sys/fs/cgroup/memory"
+	}
+	return "/sys/fs/cgroup"
+}
+
+// isReadOnly tells whether the folder's file system surely is. One that is not
+// here says nothing.
+func isReadOnly(folder string) bool {
+	var stat unix.Statfs_t
+	return unix.Statfs(folder, &stat) == nil && stat.Flags&unix.ST_RDONLY != 0
 }
 
 func parseHost(info, status string) (host, error) {
@@ -100,8 +122,10 @@ func (h host) isWrapped() bool { return filepath.Base(h.runtime) == wrapperName 
 
 // check says whether the host can run nodes at all.
 func (h host) check() error {
-	if err := h.checkRuntime(); err != nil {
-		return err
+	for _, check := range []func() error{h.checkRuntime, h.checkCgroups} {
+		if err := check(); err != nil {
+			return err
+		}
 	}
 	disk := controlplane.ExamineDisk("disk space for nodes", h.folder, nodesDiskBytes)
 	if !disk.OK {
@@ -118,6 +142,13 @@ func (h host) checkRuntime() error {
 			Cure: "go build -o bin/" + wrapperName + " ./clusters/kind/cmd/" + wrapperName +
 				" and start dockerd with --add-runtime relaxed=$PWD/bin/" + wrapperName + " --default-runtime relaxed",
 		}
+	}
+	return nil
+}
+
+func (h host) checkCgroups() error {
+	if h.hasFixedCgroups {
+		return &UnfitHostError{Detail: h.cgroupFolder() + " is mounted read-only, so no container starts in this one", Cure: "run on the host, or in a privileged container"}
 	}
 	return nil
 }

@@ -139,3 +139,16 @@ func TestDoctorKnowsWhichFaultsTheKernelCanDo(t *testing.T) {
 		})
 	}
 }
+
+func TestAHostWithFixedCgroupsIsUnfit(t *testing.T) {
+	h := host{runtime: "runc", folder: t.TempDir(), hasFixedCgroups: true}
+	if e := (*UnfitHostError)(nil); !errors.As(h.check(), &e) || !strings.Contains(e.Detail, "/sys/fs/cgroup is mounted read-only") {
+		t.Errorf("check says %v", h.check())
+	}
+	if f := examineCgroup(h); f.OK || f.Cure == "" {
+		t.Errorf("doctor says %+v", f)
+	}
+	if isReadOnly(t.TempDir()) || isReadOnly("/no/such/folder") {
+		t.Error("a folder that can be written, or is not there, counts as read-only")
+	}
+}

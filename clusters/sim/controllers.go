@@ -74,7 +74,7 @@ func (w *world) nodeOf(pod *corev1.Pod) *node {
 // that are too many.
 func (w *world) statefulSet(offer func(actor, key string, do func())) {
 	for i := range w.plan.World.Pods {
-		name := fmt.Sprintf("%s-%d", setName, i)
+		name := podName(i)
 		pod, exists := w.pods[name]
 		switch {
 		case i >= w.replicasWanted && exists && pod.DeletionTimestamp == nil:
@@ -86,6 +86,8 @@ func (w *world) statefulSet(offer func(actor, key string, do func())) {
 		}
 	}
 }
+
+func podName(ordinal int) string { return fmt.Sprintf("%s-%d", setName, ordinal) }
 
 // leastLoaded is the scheduler: the ready node with the fewest pods.
 func (w *world) leastLoaded() *node {

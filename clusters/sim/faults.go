@@ -11,6 +11,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/clusters/danmcni"
 	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
+	"github.com/danm-chaos/danm-chaos/harness/history"
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
 )
 
@@ -25,6 +26,7 @@ const (
 	delPoint                  // CNI DEL is about to begin
 	addPoint                  // CNI ADD is between bit and endpoint
 	clearPoint                // CNI DEL is between reading and writing
+	slowPoint                 // a call is about to be granted
 )
 
 // pointOf tells when a kind of fault strikes.
@@ -43,6 +45,8 @@ func pointOf(kind schedule.FaultKind) point {
 		return addPoint
 	case schedule.DelStalled:
 		return clearPoint
+	case schedule.SlowCall:
+		return slowPoint
 	}
 	return stepPoint
 }
@@ -295,7 +299,7 @@ func (w *world) strike() {
 			}
 		}
 	}
-	w.granted = w.granted[:0]
+	w.granted = nil
 	if f := w.faults.at(stepPoint, "step"); f != nil {
 		w.strikeWorld(f)
 	}
@@ -355,8 +359,7 @@ func (w *world) strikeWorld(f *fault) {
 	case schedule.EvictPod, schedule.DeletePod:
 		f.fired = w.strikePod(f)
 	case schedule.ScaleDown:
-		w.replicasWanted = max(1, w.plan.World.Pods-1)
-		w.faults.later(f.For, func() { w.replicasWanted = w.plan.World.Pods })
+		w.scale(f)
 	case schedule.EditNetwork:
 		w.mergePatch(map[string]any{"metadata": map[string]any{"labels": map[string]any{"edited": fmt.Sprint(f.Nth)}}})
 	case schedule.RenewNetwork:
@@ -365,6 +368,31 @@ func (w *world) strikeWorld(f *fault) {
 		f.fired = w.migrate()
 		w.faults.later(f.For, w.endMigration)
 	}
+}
+
+// scale takes one replica away, for a while or for good.
+func (w *world) scale(f *fault) {
+	w.replicasWanted = max(1, w.plan.World.Pods-1)
+	if f.For > 0 {
+		w.faults.later(f.For, func() { w.replicasWanted = w.plan.World.Pods })
+		return
+	}
+	l := w.lane()
+	l.Replicas = w.replicasWanted
+	w.record.add(history.Record{Lane: l})
+}
+
+// slow keeps calls in front of the API server if a fault says so.
+func (w *world) slow(calls []*call) bool {
+	f := w.faults.at(slowPoint, opportunity(calls[0]))
+	if f == nil {
+		return false
+	}
+	w.noteFault(f, "on "+calls[0].key)
+	for _, c := range calls {
+		c.heldUntil = time.Now().Add(f.For)
+	}
+	return true
 }
 
 func (w *world) strikeNode(f *fault) bool {

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
 )
@@ -48,6 +49,8 @@ type call struct {
 	verb    string // as in a Role
 	target  string // resource, or resource/subresource
 	answers chan answer
+
+	heldUntil time.Time // it is not granted before
 }
 
 // answer is what becomes of a call. Exactly one of the fields is set.

@@ -17,7 +17,6 @@ import (
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
 	"github.com/danm-chaos/danm-chaos/harness/history"
-	"github.com/danm-chaos/danm-chaos/harness/schedule"
 )
 
 // The address plan, as in every lane of the harness. The pool of a small world
@@ -196,7 +195,7 @@ func (w *world) snapshot() *history.Snapshot {
 	}
 	slices.SortFunc(s.Endpoints, func(a, b history.SnapshotEndpoint) int { return cmp.Compare(a.Name, b.Name) })
 	w.readBits(s)
-	s.Pending = pending(s, w.plan.World)
+	s.Pending = pending(s, w.replicasWanted)
 	s.Settled = s.Pending == ""
 	return s
 }
@@ -248,7 +247,7 @@ func (w *world) readBits(s *history.Snapshot) {
 
 // pending says in which way pods, endpoints and bits do not agree yet, or "".
 // It only decides when to stop waiting; what it means is for the checkers.
-func pending(s *history.Snapshot, shape schedule.World) string {
+func pending(s *history.Snapshot, pods int) string {
 	running, owners, claimed := 0, map[string]bool{}, map[string]int{}
 	for _, p := range s.Pods {
 		if p.Ready {
@@ -269,7 +268,7 @@ func pending(s *history.Snapshot, shape schedule.World) string {
 			bits++
 		}
 	}
-	isAgreed := running == shape.Pods && len(s.Pods) == running && len(s.Endpoints) == running &&
+	isAgreed := running == pods && len(s.Pods) == running && len(s.Endpoints) == running &&
 		len(owned) == running && bits == len(claimed) && bits == len(s.Bits)
 	if isAgreed {
 		return ""

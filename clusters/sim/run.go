@@ -212,6 +212,9 @@ func (w *world) appointments(until time.Time) []time.Time {
 	for _, s := range w.gate.sweep() {
 		add(s.stalled)
 	}
+	for _, c := range w.gate.waiting() {
+		add(c.heldUntil)
+	}
 	return all
 }
 
@@ -331,6 +334,8 @@ func (w *world) collect(until time.Time) []option {
 	w.replicas(offer)
 	if w.phase == acting {
 		w.userSteps(offer)
+	} else {
+		w.lastForceDeletes(offer)
 	}
 	if len(w.scratch) > 0 && w.phase == acting {
 		for i, d := range timeSteps {
@@ -363,7 +368,7 @@ func (w *world) collectCalls() {
 		for j < len(calls) && calls[j].key == calls[i].key {
 			j++
 		}
-		if !calls[i].actor.isHeld {
+		if !calls[i].actor.isHeld && !time.Now().Before(calls[i].heldUntil) {
 			w.scratch = append(w.scratch, option{kind: answerCalls, actor: calls[i].actor.name, key: calls[i].key, calls: calls[i:j]})
 		}
 		i = j
@@ -382,7 +387,9 @@ func (w *world) grant(o option) {
 		}
 	case answerCalls:
 		w.steps.Calls++
-		w.answerAll(o.calls)
+		if !w.slow(o.calls) {
+			w.answerAll(o.calls)
+		}
 	case worldStep:
 		w.steps.World++
 		o.do()
@@ -390,7 +397,7 @@ func (w *world) grant(o option) {
 		w.steps.Time++
 		<-time.After(o.pause)
 	}
-	w.granted = append(w.granted[:0], o.calls...)
+	w.granted = o.calls
 }
 
 // answerAll finds all answers before anybody gets one, so that nobody goes on

@@ -52,6 +52,16 @@ func (w *world) userSteps(offer func(actor, key string, do func())) {
 	}
 }
 
+// lastForceDeletes offers to force delete what hangs on dead nodes when the steps are
+// over. Nobody else would, and a pod that hangs says nothing about a cleaner.
+func (w *world) lastForceDeletes(offer func(actor, key string, do func())) {
+	for _, pod := range w.sortedPods() {
+		if n := w.nodeOf(pod); pod.DeletionTimestamp != nil && n != nil && !n.hasPower {
+			offer("user", "force-delete "+pod.Name, func() { w.deletePod(clusters.UserHarness, pod, new(int64)) })
+		}
+	}
+}
+
 // isWait tells whether a step only waits.
 func isWait(verb schedule.Verb) bool {
 	switch verb {
@@ -112,11 +122,21 @@ func (w *world) isTerminating(n *node) bool {
 func (w *world) areVictimsBack() bool {
 	for _, victim := range w.user.victims {
 		name, uid, _ := strings.Cut(victim, "/")
-		if pod, ok := w.pods[name]; !ok || string(pod.UID) == uid {
+		if pod, ok := w.pods[name]; w.isWanted(name) && (!ok || string(pod.UID) == uid) {
 			return false
 		}
 	}
 	return true
+}
+
+// isWanted tells whether the StatefulSet has such a pod, after scaling too.
+func (w *world) isWanted(name string) bool {
+	for i := range w.replicasWanted {
+		if name == podName(i) {
+			return true
+		}
+	}
+	return false
 }
 
 // nodesWithPods returns the running nodes that a step may mean.

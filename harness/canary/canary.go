@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -26,14 +25,47 @@ type Config struct {
 // canary is one entry of the registry.
 type canary struct {
 	defect   string
+	breaks   string // the invariant that should break first
 	scenario string // the shipped scenario that shows it best
 	run      func(ctx context.Context, c clients) error
+	change   change // of the cleaner that ships, for canaries without run
 }
+
+const (
+	shutdown = "node-shutdown"
+	backlog  = "node-shutdown-backlog"
+	deletion = "force-delete-loop"
+)
 
 func registry() map[string]canary {
 	return map[string]canary{
-		"by-name":       {"releases by the pod's name, so a new pod of the same name loses its address", "node-shutdown-backlog", runByName},
-		"no-quarantine": {"believes its pod list at once, so a pod newer than the list loses its address", "node-shutdown", runNoQuarantine},
+		"by-name":       {"releases by the pod's name, so a new pod of the same name loses its address", "I1", backlog, runByName, nil},
+		"no-quarantine": {"believes its pod list at once, so a pod newer than the list loses its address", "I1", shutdown, runNoQuarantine, nil},
+		"phase-events":  {"takes a pod that ran and does not run now for one that has ended, also after a reboot", "I1", shutdown, runPhases, nil},
+		"two-scans":     {"looks for pods by name, so an endpoint stays when its pod is made anew", "I3", shutdown, runScans, nil},
+
+		"hasty-sweep":         {"sweeps bits without endpoint before an ADD has ended", "I1", shutdown, nil, hasty},
+		"no-sweep":            {"never sweeps bits without endpoint", "I3", shutdown, nil, neverSweeping},
+		"cached-reads":        {"reads owners from its cache only, before a release too", "I1", shutdown, nil, wrapped(cachedReads)},
+		"unknown-is-gone":     {"takes a read of the owner that failed for one that found nothing", "I1", shutdown, nil, wrapped(unknownIsGone)},
+		"not-running-is-gone": {"takes every pod that does not run for gone", "I1", shutdown, nil, wrapped(hiding(isNotRunning))},
+		"terminating-is-gone": {"takes a pod that is being deleted for gone", "I1", shutdown, nil, wrapped(hiding(isTerminating))},
+		"silent-node-is-gone": {"takes every pod of a node that is not ready for gone", "I1", shutdown, nil, wrapped(trustingNodes)},
+		"name-is-owner":       {"takes a new pod of the same name for the owner", "I3", shutdown, nil, wrapped(ownersByName)},
+		"drops-deletions":     {"never hears that a pod was deleted", "I3", shutdown, nil, wrapped(missingDeletions)},
+		"deaf-to-networks":    {"never hears that a network changed", "I3", shutdown, nil, wrapped(deafToNetworks)},
+		"no-compare":          {"writes bitmaps without comparing", "I1", shutdown, nil, wrapped(onPatches(uncompared))},
+		"blind-retry":         {"clears the same bits again after a conflict", "I1", shutdown, nil, wrapped(onPatches(retriedBlindly))},
+		"full-update":         {"writes the whole network as it read it", "I1", shutdown, nil, wrapped(overwriting)},
+		"no-lineage":          {"takes a bit that is set for one that was set all the time", "I1", shutdown, nil, wrapped(withoutLineage)},
+		"bit-first":           {"clears the bit before it deletes the endpoint", "I1", shutdown, nil, wrapped(bitFirst)},
+		"keeps-endpoints":     {"clears bits and keeps their endpoints", "I3", shutdown, nil, wrapped(keptEndpoints)},
+		"keeps-bits":          {"deletes endpoints and keeps their bits", "I3", shutdown, nil, wrapped(onPatches(uncleared))},
+		"no-repair":           {"never sets the bit of a living pod again", "I3", shutdown, nil, wrapped(onPatches(unrepaired))},
+		"next-address":        {"clears the address after the one that it released", "I1", shutdown, nil, wrapped(onPatches(shifted))},
+		"remembers-addresses": {"clears with every release what it released before", "I1", deletion, nil, wrapped(remembering)},
+		"frees-reserved":      {"clears the network's own address with others", "I5", shutdown, nil, wrapped(onPatches(reserved))},
+		"annotates-networks":  {"changes more of a network than its bits", "I6", shutdown, nil, wrapped(onPatches(annotated))},
 	}
 }
 
@@ -46,20 +78,30 @@ func Defect(name string) string { return registry()[name].defect }
 // Scenario names the shipped scenario that shows the defect best.
 func Scenario(name string) string { return registry()[name].scenario }
 
-// Validate returns an error that lists the known names if there is no such
-// canary.
+// NamesOnReal lists those that a few iterations on a real cluster show. The
+// others need moments that only the simulator can choose.
+func NamesOnReal() []string { return []string{"by-name", "no-quarantine"} }
+
+// Breaks names the invariant that the canary should break.
+func Breaks(name string) string { return registry()[name].breaks }
+
+// Validate returns an error if there is no such canary.
 func Validate(name string) error {
 	if _, ok := registry()[name]; !ok {
-		return fmt.Errorf("unknown canary %q: use %s", name, strings.Join(Names(), " or "))
+		return fmt.Errorf("unknown canary %q: use one that danm-chaos list names", name)
 	}
 	return nil
 }
 
-// Run runs the canary until the context ends, which is no error. Everything
+// Run runs a canary that is a cleaner of its own until the context ends, which
+// is no error. Everything
 // that it started has ended when it returns.
 func Run(ctx context.Context, name string, cfg Config) error {
 	if err := Validate(name); err != nil {
 		return err
+	}
+	if registry()[name].run == nil {
+		return fmt.Errorf("canary %s: it is a change of the cleaner that ships, see ChangeOf", name)
 	}
 	c, err := newClients(cfg)
 	if err != nil {

@@ -3,6 +3,7 @@ package canary
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,20 +12,31 @@ import (
 )
 
 func TestEveryCanaryStatesItsDefect(t *testing.T) {
-	if len(Names()) < 2 {
+	if len(Names()) < 20 {
 		t.Fatalf("canaries: %v", Names())
 	}
+	defects := map[string]bool{}
 	for _, name := range Names() {
-		if Defect(name) == "" || Scenario(name) == "" || Validate(name) != nil {
+		if Defect(name) == "" || defects[Defect(name)] || Scenario(name) == "" || Breaks(name) == "" || Validate(name) != nil {
 			t.Errorf("%s: defect %q, valid: %v", name, Defect(name), Validate(name))
+		}
+		defects[Defect(name)] = true
+		if _, isChange := ChangeOf(name, danm.GroupDanmIO); isChange == (registry()[name].run != nil) {
+			t.Errorf("%s is both a cleaner of its own and a change of the one that ships, or neither", name)
 		}
 	}
 }
 
-func TestAnUnknownCanaryIsAnsweredByTheKnownOnes(t *testing.T) {
+func TestAnUnknownCanaryIsRefused(t *testing.T) {
 	err := Run(context.Background(), "parrot", Config{})
-	if want := `unknown canary "parrot": use by-name or no-quarantine`; err == nil || err.Error() != want {
+	if want := `unknown canary "parrot": use one that danm-chaos list names`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestAChangeDoesNotRunByItself(t *testing.T) {
+	if err := Run(t.Context(), "no-repair", Config{}); err == nil || !strings.Contains(err.Error(), "change of the cleaner that ships") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -586,6 +586,9 @@ func TestConvergenceIsUnknownWhilePodsAreMissing(t *testing.T) {
 		{"a pod that does not run", func(s *history.Snapshot) { s.Pods[0].Phase = "Pending" }},
 		{"a pod that is not ready", func(s *history.Snapshot) { s.Pods[0].Ready = false }},
 		{"a pod that is still terminating", func(s *history.Snapshot) { s.Pods[0].Terminating = true }},
+		{"a pod that waits for its interfaces", func(s *history.Snapshot) {
+			s.Pods = append(s.Pods, history.SnapshotPod{Namespace: "ns", Name: "q", UID: "q-uid", Phase: "Pending", Interfaces: 1})
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := tellOne(t)

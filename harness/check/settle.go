@@ -179,10 +179,16 @@ func (s *settlement) judgePods() {
 		if state := unreadiness(p); state != "" {
 			s.pending = append(s.pending, fmt.Sprintf("pod %s (uid %s) is %s", p.Name, p.UID, state))
 		}
-		if got := s.owned[p.UID]; got != p.Interfaces {
+		if got := s.owned[p.UID]; got != p.Interfaces && !s.isUnattached(p, got) {
 			s.add(fmt.Sprintf("owned %s %d", p.UID, got), s.wrongNumber(v, p, got))
 		}
 	}
+}
+
+// isUnattached tells whether a pod lacks endpoints because it never got so far.
+// That it does not run is noted anyway.
+func (s *settlement) isUnattached(p *history.SnapshotPod, got int) bool {
+	return got < p.Interfaces && unreadiness(p) != "" && s.model.lastDeletedOf(p.UID) == nil
 }
 
 // unreadiness says why a pod does not count as running, or nothing.

@@ -14,8 +14,9 @@ import (
 const lineBytesMax = 128 << 20
 
 // Read returns the records of a history file. Its errors name the file and the
-// line. A last line that was cut off, as a killed run leaves it, is replaced
-// by a Gap record, so that no verdict can take the history for complete.
+// line; the records before that line are returned with them. A last line that
+// was cut off, as a killed run leaves it, is replaced by a Gap record, so that
+// no verdict can take the history for complete.
 func Read(path string) ([]Record, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -34,14 +35,14 @@ func read(from io.Reader, name string) ([]Record, error) {
 			return records, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading history %s:%d: %w", name, number, err)
+			return records, fmt.Errorf("reading history %s:%d: %w", name, number, err)
 		}
 		r, err := decode(line)
 		if err != nil && !whole {
 			return append(records, cutOff(records, err)), nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading history %s:%d: %w", name, number, err)
+			return records, fmt.Errorf("reading history %s:%d: %w", name, number, err)
 		}
 		records = append(records, r)
 	}

@@ -50,30 +50,6 @@ func New(cluster clusters.Cluster, core kubernetes.Interface) *Nemesis {
 	return &Nemesis{cluster: cluster, core: core}
 }
 
-// FailNode cuts the power of a node.
-func (n *Nemesis) FailNode(ctx context.Context, node string) Outcome {
-	failer, ok := n.cluster.(clusters.NodeFailer)
-	if !ok {
-		return Skipped(fmt.Sprintf("cluster %s cannot fail nodes", n.cluster.Name()))
-	}
-	if err := failer.FailNode(ctx, node); err != nil {
-		return Unclear(fmt.Errorf("failing node %s: %w", node, err))
-	}
-	return OK("")
-}
-
-// RestoreNode gives a node its power back.
-func (n *Nemesis) RestoreNode(ctx context.Context, node string) Outcome {
-	failer, ok := n.cluster.(clusters.NodeFailer)
-	if !ok {
-		return Skipped(fmt.Sprintf("cluster %s cannot restore nodes", n.cluster.Name()))
-	}
-	if err := failer.RestoreNode(ctx, node); err != nil {
-		return Unclear(fmt.Errorf("restoring node %s: %w", node, err))
-	}
-	return OK("")
-}
-
 // ForceDelete deletes pods with grace period 0, in the order given, spread
 // apart by that much, or side by side if spread is 0. Every delete names the
 // pod's UID: a pod that is gone already, or recreated, is not hit instead.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/harness/history"
+	"github.com/danm-chaos/danm-chaos/harness/schedule"
 )
 
 // plainCluster can do nothing.
@@ -36,10 +37,12 @@ func (c failingCluster) RestoreNode(context.Context, string) error { return c.er
 
 func TestWhatAClusterCannotDoIsSkipped(t *testing.T) {
 	n := New(plainCluster{}, nil)
-	for _, inject := range []func(context.Context, string) Outcome{n.FailNode, n.RestoreNode} {
-		got := inject(t.Context(), "n1")
-		if got.Type != history.Info || !strings.HasPrefix(got.Note, "skipped: cluster plain cannot ") {
-			t.Errorf("got %+v", got)
+	for _, o := range append(schedule.Outages(), "") {
+		for _, do := range []func(context.Context, string, schedule.Outage) Outcome{n.FailNode, n.RestoreNode} {
+			got := do(t.Context(), "n1", o)
+			if got.Type != history.Info || !strings.HasPrefix(got.Note, "skipped: cluster plain cannot ") {
+				t.Errorf("%s: got %+v", o, got)
+			}
 		}
 	}
 }
@@ -47,12 +50,12 @@ func TestWhatAClusterCannotDoIsSkipped(t *testing.T) {
 func TestAnErrorOfTheClusterLeavesTheOutcomeUnknown(t *testing.T) {
 	cause := errors.New("timeout")
 	n := New(failingCluster{err: cause}, nil)
-	for _, inject := range []func(context.Context, string) Outcome{n.FailNode, n.RestoreNode} {
-		if got := inject(t.Context(), "n1"); got.Type != history.Info || !errors.Is(got.Err, cause) {
+	for _, do := range []func(context.Context, string, schedule.Outage) Outcome{n.FailNode, n.RestoreNode} {
+		if got := do(t.Context(), "n1", ""); got.Type != history.Info || !errors.Is(got.Err, cause) {
 			t.Errorf("got %+v", got)
 		}
 	}
-	if got := New(failingCluster{}, nil).FailNode(t.Context(), "n1"); got.Type != history.OK {
+	if got := New(failingCluster{}, nil).FailNode(t.Context(), "n1", schedule.PowerLoss); got.Type != history.OK {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -141,5 +144,44 @@ func TestAPauseEndsWithItsContext(t *testing.T) {
 	}
 	if !Pause(t.Context(), 0) {
 		t.Error("no pause is waited out at once")
+	}
+}
+
+// silentCluster notes what is done to its nodes.
+type silentCluster struct {
+	plainCluster
+	calls []string
+}
+
+func (c *silentCluster) note(what string) error {
+	c.calls = append(c.calls, what)
+	return nil
+}
+
+func (c *silentCluster) FailNode(context.Context, string) error      { return c.note("fail") }
+func (c *silentCluster) RestoreNode(context.Context, string) error   { return c.note("restore") }
+func (c *silentCluster) PauseNode(context.Context, string) error     { return c.note("pause") }
+func (c *silentCluster) ResumeNode(context.Context, string) error    { return c.note("resume") }
+func (c *silentCluster) PartitionNode(context.Context, string) error { return c.note("cut") }
+func (c *silentCluster) HealNode(context.Context, string) error      { return c.note("mend") }
+func (c *silentCluster) StopKubelet(context.Context, string) error   { return c.note("stop kubelet") }
+func (c *silentCluster) StartKubelet(context.Context, string) error  { return c.note("start kubelet") }
+
+func TestEveryOutageIsUndoneByItsOpposite(t *testing.T) {
+	want := map[schedule.Outage]string{
+		"": "fail, restore", schedule.PowerLoss: "fail, restore", schedule.Hang: "pause, resume",
+		schedule.CutOff: "cut, mend", schedule.NoKubelet: "stop kubelet, start kubelet",
+	}
+	for _, o := range append(schedule.Outages(), "") {
+		c := &silentCluster{}
+		n := New(c, nil)
+		for _, got := range []Outcome{n.FailNode(t.Context(), "n1", o), n.RestoreNode(t.Context(), "n1", o)} {
+			if got.Type != history.OK {
+				t.Errorf("%s: %+v", o, got)
+			}
+		}
+		if got := strings.Join(c.calls, ", "); got != want[o] {
+			t.Errorf("%s: %s, want %s", o, got, want[o])
+		}
 	}
 }

@@ -152,6 +152,9 @@ func (d drawer) nodeShutdown(n NodeShutdown) ([]Step, Return) {
 	remove := Step{Do: ForceDelete, Target: FailedNode, Pick: d.pick(), Delay: d.delay(deleteDelayMax),
 		Spread: d.spread(), Fault: r != WhileTerminating}
 	back := returnSteps(d.delay(returnDelayMax))
+	if len(n.Outages) > 0 { // last, so that scenarios without keep their schedules
+		fail.Outage = n.Outages[d.IntN(len(n.Outages))]
+	}
 	ready, gone := Step{Do: AwaitReady}, Step{Do: AwaitTerminating, Target: FailedNode}
 	steps := []Step{fail, gone}
 	if n.OutOfService || len(n.Meanwhile) > 0 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -217,6 +218,54 @@ func TestAWrongPlanIsRefusedByField(t *testing.T) {
 			tt.edit(&p)
 			_, err := Generate(p)
 			if err == nil || err.Error() != tt.want {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestOutagesAreDrawnAndLeaveTheRestOfTheScheduleAlone(t *testing.T) {
+	plan := Plan{Scenario: "s", Seed: 7, Lanes: 1, Iterations: 40, Kinds: []string{"DanmNet"}, Families: []string{IPv4},
+		Faults: Faults{NodeShutdown: &NodeShutdown{Target: NodeWithPods, Returns: []Return{AfterSettle}}}}
+	without, err := Generate(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan.Faults.NodeShutdown.Outages = []Outage{Hang, CutOff}
+	with, err := Generate(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn := map[Outage]int{}
+	for _, it := range with.Iterations {
+		for i := range it.Steps {
+			if it.Steps[i].Do == FailNode {
+				drawn[it.Steps[i].Outage]++
+			}
+			it.Steps[i].Outage = ""
+		}
+	}
+	if drawn[Hang] == 0 || drawn[CutOff] == 0 || len(drawn) != 2 {
+		t.Errorf("drawn: %v", drawn)
+	}
+	if diff := cmp.Diff(without, with); diff != "" {
+		t.Errorf("(-without +with):\n%s", diff)
+	}
+}
+
+func TestANodeThatIsNotOffIsNotReplaced(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		give NodeShutdown
+		want string // nothing: accepted
+	}{
+		{"power loss and replaced", NodeShutdown{Target: NodeWithPods, Returns: []Return{Never}, Outages: []Outage{PowerLoss}}, ""},
+		{"hanging and replaced", NodeShutdown{Target: NodeWithPods, Returns: []Return{Never}, Outages: []Outage{Hang}}, "cannot be replaced"},
+		{"an unknown outage", NodeShutdown{Target: NodeWithPods, Returns: []Return{AfterSettle}, Outages: []Outage{"nap"}}, `outages[0]: "nap" is not one of`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := Faults{NodeShutdown: &tt.give}.Check()
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
 		})

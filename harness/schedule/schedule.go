@@ -66,8 +66,8 @@ type Verb string
 
 // The verbs. Those that wait do so within a budget of the scenario.
 const (
-	FailNode         Verb = "fail-node"         // cut the power of a node
-	RestoreNode      Verb = "restore-node"      // give it back
+	FailNode         Verb = "fail-node"         // silence a node
+	RestoreNode      Verb = "restore-node"      // undo that
 	ReplaceNode      Verb = "replace-node"      // remove it for good and add a fresh one
 	AwaitNodeReady   Verb = "await-node-ready"  // all running nodes of the lane are Ready
 	AwaitTerminating Verb = "await-terminating" // all pods of the failed node are marked for deletion
@@ -104,6 +104,7 @@ const (
 type Step struct {
 	Do     Verb          `json:"do"`
 	Target Target        `json:"target,omitempty"`
+	Outage Outage        `json:"outage,omitempty"`   // of fail-node; nothing means power loss
 	Pick   uint64        `json:"pick,omitempty"`     // draws the target and the order of deletion
 	Count  int           `json:"count,omitempty"`    // of pods; 0 means all
 	Delay  time.Duration `json:"delayNs,omitempty"`  // before the step

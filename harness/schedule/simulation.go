@@ -76,6 +76,7 @@ const (
 	TooMany       FaultKind = "too-many"       // 429
 	ServerError   FaultKind = "server-error"   // 500
 	CrashAfter    FaultKind = "crash-after"    // committed, and the caller dies before it knows
+	SlowCall      FaultKind = "slow-call"      // it waits in front of the API server, and others overtake it
 )
 
 // Faults of a cleaner's watch.

@@ -103,7 +103,7 @@ func habitats() []habitat {
 		{ReplyLost, callHabitats, callWithin, 0, 1}, {TimeoutBefore, callHabitats, callWithin, 0, 2},
 		{Conflict, []string{"cleaner write", "cni update NETWORK", "cleaner patch NETWORK"}, callWithin, 0, 4},
 		{TooMany, callHabitats, callWithin, 0, 2}, {ServerError, callHabitats, callWithin, 0, 3},
-		{CrashAfter, callHabitats, callWithin, 0, 1}, {PartialList, []string{"cleaner list pods"}, 3, 0, 1},
+		{CrashAfter, callHabitats, callWithin, 0, 1}, {SlowCall, callHabitats, callWithin, 14 * second, 2}, {PartialList, []string{"cleaner list pods"}, 3, 0, 1},
 		{WatchCut, watches, 20, 0, 2}, {WatchExpired, watches, 20, 0, 1}, {WatchStall, watches, 20, 40 * second, 1},
 		{Coalesce, watches, 20, 30 * second, 1},
 		{StaleRestart, nil, 80, 20 * second, 1}, {PauseCleaner, nil, 80, 90 * second, 1}, {ClockJump, nil, 80, 120 * second, 1},
@@ -127,6 +127,9 @@ func SimFaultKinds() []FaultKind {
 // faults draws first which kinds are on at all, and then from those. A run in
 // which everything is on would hardly ever get to what only one of them shows.
 func (d drawer) faults(w World) []SimFault {
+	if d.IntN(3) == 0 {
+		return d.plot(w)
+	}
 	var on []habitat
 	for _, h := range habitats() {
 		if d.IntN(4) == 0 {
@@ -139,6 +142,39 @@ func (d drawer) faults(w World) []SimFault {
 	var out []SimFault
 	for range d.IntN(simFaultsMax + 1) {
 		out = append(out, d.fault(on[d.IntN(len(on))], w))
+	}
+	return out
+}
+
+// plots are faults that make each other worse. Drawn one by one they hardly ever
+// meet: a cache that is behind while the reads that would correct it fail, a
+// DEL that waits until its address has a new owner, and the like. They last
+// longer than the quarantines, most of the time.
+func plots() [][]habitat {
+	second := time.Second
+	failing := habitat{ServerError, []string{"cleaner get pods"}, 6, 0, 60}
+	deleting := habitat{DeletePod, nil, 300, 0, 2}
+	return [][]habitat{
+		{{WatchStall, []string{"pods"}, 20, 60 * second, 1}, failing},
+		{{StaleRestart, nil, 60, 60 * second, 1}, failing},
+		{{ScaleDown, nil, 120, 0, 1}, {DelLost, nil, 2, 0, 4}},
+		{{DelStalled, nil, 3, 90 * second, 2}, deleting, deleting},
+		{{SlowCall, []string{"cleaner patch NETWORK"}, 2, 14 * second, 2}, {DelLate, nil, 2, 30 * second, 2}, deleting, deleting},
+		{{SlowCall, []string{"cleaner delete danmeps"}, 2, 14 * second, 2}, {DelLate, nil, 2, 30 * second, 2}},
+		{{SlowCall, []string{"cni create danmeps"}, 8, 25 * second, 2}, {PauseCleaner, nil, 80, 90 * second, 1}},
+	}
+}
+
+// plot draws one plot, in any order.
+func (d drawer) plot(w World) []SimFault {
+	all := plots()
+	var out []SimFault
+	for _, h := range all[d.IntN(len(all))] {
+		f := d.fault(h, w)
+		if h.forMax > 0 {
+			f.For = time.Duration(d.Int64N(int64(h.forMax))).Truncate(time.Millisecond)
+		}
+		out = append(out, f)
 	}
 	return out
 }

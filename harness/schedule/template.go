@@ -14,11 +14,13 @@ type Faults struct {
 	Disturbance  *Disturbance  `json:"disturbance,omitempty"`
 }
 
-// NodeShutdown cuts the power of a node, force deletes its pods once they hang
+// NodeShutdown silences a node, force deletes its pods once they hang
 // in Terminating, and brings the node back, or not.
 type NodeShutdown struct {
 	Target  Target   `json:"target"`  // node-with-pods or busiest-node
 	Returns []Return `json:"returns"` // drawn from by seed
+	// Outages are drawn from by seed as well; none means power loss.
+	Outages []Outage `json:"outages,omitempty"`
 	// OutOfService has the control plane delete the pods of the dead node,
 	// because it is tainted so, instead of the user by force.
 	OutOfService bool `json:"outOfService,omitempty"`
@@ -85,7 +87,10 @@ func (n *NodeShutdown) check() error {
 			return fmt.Errorf("faults.nodeShutdown.returns[%d]: %q is not one of %s", i, r, joined(Returns()))
 		}
 	}
-	return checkActs("faults.nodeShutdown.meanwhile", n.Meanwhile)
+	if err := checkActs("faults.nodeShutdown.meanwhile", n.Meanwhile); err != nil {
+		return err
+	}
+	return n.checkOutages()
 }
 
 func (p *PodDeletion) check() error {

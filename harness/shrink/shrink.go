@@ -15,6 +15,7 @@ type FirstFailing func(ctx context.Context, candidates []schedule.Simulation) (s
 const (
 	roundsMax  = 6  // of all passes; the last of them changes nothing
 	redrawnMax = 60 // seeds that are tried for a smaller world
+	nodesMin   = 2  // a pod whose node died needs another
 )
 
 // Shrink returns a simulation that is as small as it got until ctx ended, which
@@ -134,7 +135,7 @@ func worldChanges() []func(*schedule.World) bool {
 		func(w *schedule.World) bool { isMore := w.Pods > 2; w.Pods = min(w.Pods, 2); return isMore },
 		func(w *schedule.World) bool { return lower(&w.Pods, 1) },
 		func(w *schedule.World) bool { return lower(&w.Replicas, 1) },
-		func(w *schedule.World) bool { return lower(&w.Nodes, 1) },
+		func(w *schedule.World) bool { return lower(&w.Nodes, nodesMin) },
 		func(w *schedule.World) bool {
 			w.Network = schedule.Network{Kind: "DanmNet", Family: schedule.IPv4}
 			return true

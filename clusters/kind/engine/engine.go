@@ -45,7 +45,7 @@ func RunInput(ctx context.Context, in io.Reader, args ...string) (string, error)
 		return "", ErrMissing
 	}
 	if err != nil {
-		return "", fmt.Errorf("running %s %s: %w: %s", program, args[0], err, lastLines(words.String()))
+		return "", fmt.Errorf("running %s %s: %w: %s", program, args[0], err, lastLines(withoutWarnings(words.String())))
 	}
 	return strings.TrimSpace(out.String()), nil
 }
@@ -63,6 +63,20 @@ func Lines(ctx context.Context, args ...string) ([]string, error) {
 func HasImage(ctx context.Context, image string) bool {
 	_, err := Run(ctx, "image", "inspect", "--format", "{{.Id}}", image)
 	return err == nil
+}
+
+// withoutWarnings drops what the engine says before it comes to the point.
+func withoutWarnings(text string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "WARNING") {
+			kept.WriteString(line)
+		}
+	}
+	if strings.TrimSpace(kept.String()) == "" {
+		return text
+	}
+	return kept.String()
 }
 
 func lastLines(text string) string {

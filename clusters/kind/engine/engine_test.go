@@ -56,3 +56,17 @@ func TestNoEngineIsSaidAsSuch(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestAFailureSkipsTheWarningsBeforeIt(t *testing.T) {
+	for name, test := range map[string]struct{ script, want string }{
+		"the reason comes after a warning": {"echo WARNING: config >&2; echo permission denied >&2; exit 1", "exit status 1: permission denied"},
+		"a warning is all there is":        {"echo WARNING: config >&2; exit 1", "exit status 1: WARNING: config"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pretend(t, test.script)
+			if _, err := Run(t.Context(), "info"); err == nil || err.Error() != "running docker info: "+test.want {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

@@ -29,6 +29,10 @@ func (a *app) canariesCommand() *cobra.Command {
 		Short: "Run every canary; each must be found",
 		Args:  takes(0, 0, ""),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if f.cluster == simCluster {
+				f.cleaner = defaultCleaner
+				return a.huntCanaries(c.Context(), f)
+			}
 			if f.iterations == 0 {
 				f.iterations = canaryIterations
 			}
@@ -49,7 +53,7 @@ type found struct {
 
 func (a *app) runCanaries(ctx context.Context, f runFlags) error {
 	var plans []plan
-	for _, name := range canary.Names() {
+	for _, name := range canary.NamesOnReal() {
 		f.cleaner = "canary:" + name
 		these, err := a.plans(f, []string{canary.Scenario(name)})
 		if err != nil {
@@ -75,7 +79,7 @@ func (a *app) runCanaries(ctx context.Context, f runFlags) error {
 				return err
 			}
 		}
-		rows = append(rows, found{canary.Names()[i], p.scenario.Name, o.result.Verdict, firstInvariant(o.result.Violations),
+		rows = append(rows, found{canary.NamesOnReal()[i], p.scenario.Name, o.result.Verdict, firstInvariant(o.result.Violations),
 			time.Duration(o.result.DurationSeconds * float64(time.Second))})
 		if ctx.Err() != nil {
 			break
@@ -145,7 +149,7 @@ func (a *app) canaryCommand() *cobra.Command {
 			klog.SetLogger(log)
 			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return canary.Run(ctx, args[0], canary.Config{REST: config, Group: g, Logger: log})
+			return runCanary(ctx, args[0], canary.Config{REST: config, Group: g, Logger: log})
 		},
 	}
 	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "path of a kubeconfig")

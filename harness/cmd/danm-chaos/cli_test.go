@@ -56,11 +56,11 @@ func TestAWrongCommandLineIsOneLineAndExit64(t *testing.T) {
 		{name: "flag of the wrong type", args: []string{"run", "node-shutdown", "--iterations", "many"},
 			want: `invalid argument "many" for "--iterations" flag: strconv.ParseInt: parsing "many": invalid syntax (see danm-chaos run --help)`},
 		{name: "unknown scenario", args: []string{"run", "node-shutdwon", "--cleaner", sh},
-			want: `unknown scenario "node-shutdwon": use cleaner-failover, disturbance, force-delete-loop, node-shutdown, node-shutdown-backlog, or -f FILE`},
+			want: `unknown scenario "node-shutdwon": use cleaner-failover, disturbance, force-delete-loop, node-shutdown, node-shutdown-backlog, node-silent, or -f FILE`},
 		{name: "no scenario", args: []string{"run", "--cleaner", sh},
-			want: "run: give scenario names or -f FILE, one of both: scenarios are cleaner-failover, disturbance, force-delete-loop, node-shutdown, node-shutdown-backlog"},
+			want: "run: give scenario names or -f FILE, one of both: scenarios are cleaner-failover, disturbance, force-delete-loop, node-shutdown, node-shutdown-backlog, node-silent"},
 		{name: "scenario and file", args: []string{"run", "node-shutdown", "-f", "x.yaml", "--cleaner", sh},
-			want: "run: give scenario names or -f FILE, one of both: scenarios are cleaner-failover, disturbance, force-delete-loop, node-shutdown, node-shutdown-backlog"},
+			want: "run: give scenario names or -f FILE, one of both: scenarios are cleaner-failover, disturbance, force-delete-loop, node-shutdown, node-shutdown-backlog, node-silent"},
 		{name: "file missing", args: []string{"run", "-f", "/nowhere.yaml", "--cleaner", sh},
 			want: "-f /nowhere.yaml: no such file or directory: name a scenario file"},
 		{name: "existing cluster without kubeconfig", args: []string{"run", "node-shutdown", "--cluster", "existing"},
@@ -83,6 +83,8 @@ func TestAWrongCommandLineIsOneLineAndExit64(t *testing.T) {
 			want: `--cluster "moon": unknown kind of cluster: use --cluster controlplane, kind or existing`},
 		{name: "workers of a cluster that makes its own", args: []string{"run", "node-shutdown", "--nodes", "4"},
 			want: "--nodes, --node-image, --default-detection and --keep are for --cluster kind"},
+		{name: "faults that only real nodes have", args: []string{"run", "node-silent", "--cleaner", sh},
+			want: "scenario node-silent: its nodes hang, are cut off or lose their kubelet, which only real ones do: use --cluster kind"},
 		{name: "no workers", args: []string{"run", "node-shutdown", "--cluster", "kind", "--nodes", "0"},
 			want: "--nodes 0: give at least 1, and 2 if nodes are shut down"},
 		{name: "bad seed", args: []string{"run", "node-shutdown", "--seed", "lucky"},
@@ -102,7 +104,7 @@ func TestAWrongCommandLineIsOneLineAndExit64(t *testing.T) {
 		{name: "unknown kind of cleaner", args: []string{"run", "node-shutdown", "--cleaner", "/bin/sh"},
 			want: `--cleaner "/bin/sh": unknown kind of cleaner: use fixed, canary:NAME or 'exec:/path/to/program -flag {{kubeconfig}}'`},
 		{name: "unknown canary", args: []string{"run", "node-shutdown", "--cleaner", "canary:parrot"},
-			want: `--cleaner canary:parrot: unknown canary "parrot": use by-name or no-quarantine`},
+			want: `--cleaner canary:parrot: unknown canary "parrot": use one that danm-chaos list names`},
 		{name: "program missing", args: []string{"run", "node-shutdown", "--cleaner", "exec:/nowhere/cleaner {{kubeconfig}}"},
 			want: "--cleaner 'exec:/nowhere/cleaner {{kubeconfig}}': /nowhere/cleaner: no such file or directory: give the path of an executable file"},
 		{name: "program not executable", args: []string{"run", "node-shutdown", "--cleaner", "exec:" + noProgram},
@@ -125,6 +127,23 @@ func TestAWrongCommandLineIsOneLineAndExit64(t *testing.T) {
 		{name: "two run directories", args: []string{"report", "a", "b"}, want: `report: unexpected argument "b" (see danm-chaos report --help)`},
 		{name: "doctor for a cluster of a later release", args: []string{"doctor", "--cluster", "sim"},
 			want: "--cluster sim: this release does not have it yet: use --cluster controlplane, kind or existing"},
+		{name: "report in an unknown format", args: []string{"report", empty, "--format", "pdf"},
+			want: `--format: unknown format "pdf": use all, or some of json, html, junit, markdown, prometheus`},
+		{name: "run in an unknown format", args: []string{"run", "node-shutdown", "--format", "pdf"},
+			want: `--format: unknown format "pdf": use all, or some of json, html, junit, markdown, prometheus`},
+		{name: "serve without port", args: []string{"run", "node-shutdown", "--serve", "localhost"},
+			want: "--serve localhost: address localhost: missing port in address: give, for example, :8080"},
+		{name: "push to no URL", args: []string{"run", "node-shutdown", "--push", "localhost:9091"},
+			want: "--push localhost:9091: no URL: give, for example, http://localhost:9091"},
+		{name: "compare with one side", args: []string{"compare", "a"}, want: "compare: BASE or NEW is missing (see danm-chaos compare --help)"},
+		{name: "compare with nothing", args: []string{"compare", empty, empty},
+			want: "compare: " + empty + ": it holds no run: name a run.json, a run directory or a folder of them"},
+		{name: "compare with a folder that is not there", args: []string{"compare", "/nowhere", empty},
+			want: "compare: /nowhere: no such file or directory: name a run.json, a run directory or a folder of them"},
+		{name: "compare in two formats", args: []string{"compare", "--format", "json,html", "a", "b"}, want: `--format "json,html": use markdown, json, junit or html`},
+		{name: "compare by no probability", args: []string{"compare", "--alpha", "1", "a", "b"}, want: "--alpha 1: give a probability, for example 0.01"},
+		{name: "compare by a ratio that everything has", args: []string{"compare", "--slower", "1", "a", "b"},
+			want: "--slower and --gross must be greater than 1: give, for example, 1.5 and 2"},
 		{name: "canaries on an unknown cluster", args: []string{"canaries", "--cluster", "moon"},
 			want: `--cluster "moon": unknown kind of cluster: use --cluster controlplane, kind or existing`},
 		{name: "canary without kubeconfig", args: []string{"canary", "by-name"}, want: "--kubeconfig is missing: name a kubeconfig"},
@@ -283,7 +302,7 @@ func TestReplayTakesOverWhatTheCommandLineDoesNotSay(t *testing.T) {
 	f.cni = "danm-4.3"
 	s.apply(&f, c.Flags())
 	want := runFlags{cluster: "controlplane", cleaner: "canary:by-name", group: "danm.k8s.io", cni: "danm-4.3", seed: "7", lanes: 2, iterations: 3}
-	if diff := cmp.Diff(want, f, cmp.AllowUnexported(runFlags{}, kindFlags{}, existingFlags{})); diff != "" {
+	if diff := cmp.Diff(want, f, cmp.AllowUnexported(runFlags{}, kindFlags{}, existingFlags{}, reportFlags{})); diff != "" {
 		t.Errorf("flags (-want +got):\n%s", diff)
 	}
 	if s.scenario.Name != "node-shutdown" {

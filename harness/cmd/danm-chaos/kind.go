@@ -13,7 +13,9 @@ import (
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 	"github.com/danm-chaos/danm-chaos/clusters/existing"
 	"github.com/danm-chaos/danm-chaos/clusters/kind"
+	"github.com/danm-chaos/danm-chaos/harness"
 	"github.com/danm-chaos/danm-chaos/harness/history"
+	"github.com/danm-chaos/danm-chaos/scenarios"
 )
 
 const kindCluster = "kind"
@@ -46,6 +48,37 @@ func (f kindFlags) check(cluster string) error {
 		return usagef("--nodes, --node-image, --default-detection and --keep are for --cluster %s", kindCluster)
 	}
 	return nil
+}
+
+// checkNodes refuses a scenario whose faults the cluster's nodes cannot have.
+func checkNodes(s harness.Scenario, cluster string) error {
+	if s.NeedsRealNodes() && cluster != kindCluster {
+		return usagef("scenario %s: its nodes hang, are cut off or lose their kubelet, which only real ones do: use --cluster %s", s.Name, kindCluster)
+	}
+	return nil
+}
+
+// simulated returns the scenarios that the simulator is to run: those named, or
+// all that do not need real nodes.
+func simulated(names []string) ([]string, error) {
+	for _, name := range names {
+		s, err := namedScenario(name)
+		if err == nil {
+			err = checkNodes(s, simCluster)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(names) > 0 {
+		return names, nil
+	}
+	for _, s := range scenarios.All() {
+		if !s.NeedsRealNodes() {
+			names = append(names, s.Name)
+		}
+	}
+	return names, nil
 }
 
 // deploysCleaner tells whether the cleaner runs in pods. Canaries and programs

@@ -30,8 +30,8 @@ type catalogue struct {
 func newCatalogue() catalogue {
 	c := catalogue{
 		Faults: []entry{
-			{string(schedule.FailNode), "cut the power of a node"},
-			{string(schedule.RestoreNode), "give a failed node its power back"},
+			{string(schedule.FailNode), "silence a node: power loss, or on kind a hang, a cut wire, no kubelet"},
+			{string(schedule.RestoreNode), "undo that"},
 			{string(schedule.ReplaceNode), "remove a failed node for good and add a fresh one"},
 			{string(schedule.ForceDelete), "delete pods with grace period 0"},
 			{string(schedule.Evict), "evict pods, as a drain does"},

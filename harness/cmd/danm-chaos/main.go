@@ -111,7 +111,7 @@ Exit codes: 0 valid, 1 an invariant was violated, 2 inconclusive or interrupted,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usagef("%w (see %s --help)", err, c.CommandPath())
 	})
-	root.AddCommand(a.listCommand(), a.runCommand(), a.replayCommand(), a.shrinkCommand(), a.reportCommand(), a.canariesCommand(),
+	root.AddCommand(a.listCommand(), a.runCommand(), a.replayCommand(), a.shrinkCommand(), a.reportCommand(), a.compareCommand(), a.canariesCommand(),
 		a.cleanCommand(), a.doctorCommand(), a.programsCommand(), a.versionCommand(), a.canaryCommand(), a.simulateCommand(), a.stressCommand())
 	return root
 }

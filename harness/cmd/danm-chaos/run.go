@@ -45,6 +45,7 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	c.Flags().StringVarP(&f.file, "file", "f", "", "scenario file, YAML or JSON; - reads the standard input")
 	c.Flags().IntVar(&f.systematic, "systematic", 0, "on the simulator: play all interleavings of the smallest world with at most so many preemptions; 2 takes minutes")
+	f.registerPods(c.Flags())
 	c.Flags().BoolVar(&f.sieve, "sieve", false, "on the simulator: play one fault after the other at every place where it can strike")
 	f.registerCleaner(c.Flags())
 	f.register(c.Flags())
@@ -149,7 +150,16 @@ func (a *app) runOne(ctx context.Context, signals *interrupts, p plan) (o outcom
 	result, leftover, runErr := a.execute(ctx, signals, p, o, logs)
 	o.leftover = leftover
 	o.result = p.complete(ctx, o.result, result, runErr)
-	return o, errors.Join(reports.Write(o.dir.path, o.result), logs.close())
+	o.result, err = a.render(p, o)
+	a.pushMetrics(ctx, p.reportFlags, o.result)
+	return o, errors.Join(err, logs.close())
+}
+
+// render writes the run directory's reports. The result comes back with what
+// the history tells besides.
+func (a *app) render(p plan, o outcome) (harness.Result, error) {
+	run := reports.Load(o.dir.path, o.result)
+	return run.Result, run.Write(o.dir.path, p.formats())
 }
 
 // blankResult is what is known before the run.
@@ -194,6 +204,11 @@ func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcom
 		return result, nil, err
 	}
 	defer func() { err = errors.Join(err, records.Close()) }()
+	watching, err := a.lookOn(p, o, records)
+	if err != nil {
+		return result, nil, err
+	}
+	defer a.endLookingOn(ctx, watching)
 	cluster, err := startCluster(ctx, p, o.dir, records, a.stdout)
 	if err != nil {
 		return result, nil, err
@@ -203,15 +218,15 @@ func (a *app) execute(ctx context.Context, signals *interrupts, p plan, o outcom
 		defer cancel()
 		leftover = p.end(cleanup, cluster, o.dir.id, a.stdout)
 	}()
-	progress := reports.NewProgress(a.stdout, display(a.stdout, p.duration))
-	defer progress.Close()
+	watching.display(a.stdout, p.duration)
+	defer watching.progress.Close()
 	result, err = harness.Run(ctx, harness.Config{
 		Scenario: p.scenario, ScenarioArgs: p.named, Cluster: cluster, Group: p.group, Seed: p.seed,
 		Iterations: p.iterations, Lanes: p.lanes, For: p.duration,
 		RunID: o.dir.id, Out: o.dir.path, History: records, HistoryPath: o.dir.join(historyFile),
 		Cleaner: clusters.CleanerSpec{Argv: p.argv, IsDeployed: p.deploysCleaner(), Logs: logs.cleaner}, CleanerName: p.cleaner, DryRun: p.dryRun,
 		BlameAny: p.blame == blameAny, KeepGoing: p.keepGoing,
-		CNI: string(p.variant), Commit: o.result.Commit, Versions: o.result.Versions, Observer: progress,
+		CNI: string(p.variant), Commit: o.result.Commit, Versions: o.result.Versions, Observer: watching,
 		Teardown: p.cluster == existingCluster, Expires: expiryOf(cluster), Image: p.workloadImage(), Kinds: p.kinds, Shared: p.sharedNetwork(),
 	})
 	return result, nil, err
@@ -264,12 +279,12 @@ func display(out io.Writer, budget time.Duration) reports.Display {
 	}
 	d.Terminal = true
 	d.Color = os.Getenv("NO_COLOR") == ""
-	d.Width = func() int {
-		width, _, err := term.GetSize(int(file.Fd()))
-		if err != nil || width <= 0 {
-			return 80
+	d.Size = func() (int, int) {
+		columns, rows, err := term.GetSize(int(file.Fd()))
+		if err != nil || columns <= 0 || rows <= 0 {
+			return 80, 24
 		}
-		return width
+		return columns, rows
 	}
 	return d
 }

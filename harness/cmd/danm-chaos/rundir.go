@@ -7,13 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/danm-chaos/danm-chaos/reports"
 )
 
 // Names inside a run directory, besides those of package reports.
 const (
 	scheduleFile = "schedule.json"
 	scenarioFile = "scenario.yaml"
-	historyFile  = "history.jsonl"
+	historyFile  = reports.HistoryFile
 	logsDir      = "logs"
 	latestLink   = "latest"
 )

@@ -33,6 +33,7 @@ const (
 type runFlags struct {
 	kindFlags
 	existingFlags
+	reportFlags
 	cluster           string
 	file              string
 	iterations        int
@@ -40,6 +41,7 @@ type runFlags struct {
 	seed              string
 	seeds             string
 	systematic        int
+	pods              int
 	sieve             bool
 	lanes             int
 	cleaner           string
@@ -70,6 +72,12 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.orphanQuarantine, "orphan-quarantine", defaultOrphanQuarantine, "the fixed cleaner's")
 	f.kindFlags.register(fs)
 	f.existingFlags.register(fs)
+	f.reportFlags.register(fs)
+}
+
+// registerPods adds the flag that makes simulations small.
+func (f *runFlags) registerPods(fs *pflag.FlagSet) {
+	fs.IntVar(&f.pods, "pods", 0, "on the simulator: pods, on as many nodes but at least 2, instead of the scenario's; few make a fast run")
 }
 
 // registerCleaner adds the flags that say what is tested.
@@ -111,14 +119,19 @@ func (a *app) plans(f runFlags, names []string) ([]plan, error) {
 	}
 	if f.file != "" {
 		base.named = commandLine("-f", f.file)
-		base.scenario, err = readScenario(f.file, a.stdin)
-		return []plan{base}, err
+		if base.scenario, err = readScenario(f.file, a.stdin); err != nil {
+			return nil, err
+		}
+		return []plan{base}, checkNodes(base.scenario, f.cluster)
 	}
 	var all []plan
 	for _, name := range names {
 		p := base
 		p.named = name
 		if p.scenario, err = namedScenario(name); err != nil {
+			return nil, err
+		}
+		if err := checkNodes(p.scenario, f.cluster); err != nil {
 			return nil, err
 		}
 		all = append(all, p)
@@ -154,6 +167,9 @@ func (f runFlags) check() (plan, error) {
 func (f runFlags) checkScalars() (plan, error) {
 	p := plan{runFlags: f}
 	var err error
+	if err = f.reportFlags.check(); err != nil {
+		return p, err
+	}
 	if p.seed, err = parseSeed(f.seed); err != nil {
 		return p, err
 	}

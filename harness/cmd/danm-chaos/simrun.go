@@ -18,7 +18,6 @@ import (
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
 	"github.com/danm-chaos/danm-chaos/harness/search"
 	"github.com/danm-chaos/danm-chaos/reports"
-	"github.com/danm-chaos/danm-chaos/scenarios"
 )
 
 const simCluster = "sim"
@@ -85,15 +84,19 @@ func (a *app) sweepOf(f runFlags, names []string) (search.Sweep, error) {
 	if f.duration > 0 && f.seeds == "" {
 		s.Last = ^uint64(0) >> 1
 	}
-	if len(names) == 0 {
-		names = scenarios.Names()
+	if names, err = simulated(names); err != nil {
+		return s, err
 	}
 	for _, name := range names {
 		scenario, err := namedScenario(name)
 		if err != nil {
 			return s, err
 		}
-		s.Shapes = append(s.Shapes, scenario.Shape(p.group, string(p.variant)))
+		shape := scenario.Shape(p.group, string(p.variant))
+		if f.pods > 0 {
+			shape.Pods, shape.Nodes = f.pods, min(shape.Nodes, max(2, f.pods))
+		}
+		s.Shapes = append(s.Shapes, shape)
 	}
 	return s, nil
 }

@@ -39,6 +39,7 @@ func (a *app) stressCommand() *cobra.Command {
 			})
 		},
 	}
+	f.registerPods(c.Flags())
 	f.registerCleaner(c.Flags())
 	f.register(c.Flags())
 	c.Flags().IntVar(&repeat, "repeat", stressRepeat, "how often each seed is run")

@@ -96,6 +96,9 @@ func starterOf(name string) (sim.Start, error) {
 		if err := canary.Validate(rest); err != nil {
 			return nil, err
 		}
+		if _, isChange := canary.ChangeOf(rest, ""); isChange {
+			return startChanged(rest), nil
+		}
 		return func(ctx context.Context, env sim.CleanerEnv) error {
 			return canary.Run(ctx, rest, canary.Config{REST: env.REST, Group: danm.Group(env.World.Group), Logger: logr.Discard()})
 		}, nil
@@ -105,6 +108,18 @@ func starterOf(name string) (sim.Start, error) {
 
 // startFixed runs the cleaner that ships, by its own Run.
 func startFixed(ctx context.Context, env sim.CleanerEnv) error {
+	return cleaner.Run(ctx, shippedConfig(env))
+}
+
+// startChanged runs the cleaner that ships with what the canary changes.
+func startChanged(name string) sim.Start {
+	return func(ctx context.Context, env sim.CleanerEnv) error {
+		change, _ := canary.ChangeOf(name, danm.Group(env.World.Group))
+		return cleaner.Run(ctx, spoil(shippedConfig(env), change))
+	}
+}
+
+func shippedConfig(env sim.CleanerEnv) cleaner.Config {
 	c := cleaner.Config{
 		REST: env.REST, Group: danm.Group(env.World.Group), LeaderElect: env.World.LeaderElect, Identity: env.Identity,
 		ReleaseQuarantine: env.World.ReleaseQuarantine, OrphanQuarantine: env.World.OrphanQuarantine,
@@ -113,5 +128,5 @@ func startFixed(ctx context.Context, env sim.CleanerEnv) error {
 	if env.World.SlowLease {
 		c.LeaseDuration, c.RenewDeadline, c.RetryPeriod = 60*time.Second, 40*time.Second, 10*time.Second
 	}
-	return cleaner.Run(ctx, c)
+	return c
 }
