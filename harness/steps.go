@@ -32,7 +32,7 @@ type pass struct {
 	lane      *lane
 	plan      schedule.Iteration
 	result    Iteration
-	began     time.Time // of the last node failure or force delete
+	began     time.Time // of the last fault
 	unsettled bool      // a settle step spent its budget
 }
 
@@ -76,6 +76,9 @@ func (p *pass) take(ctx context.Context, index int, step schedule.Step) nemesis.
 	p.record(op)
 	outcome := nemesis.Failed(resolved)
 	if resolved == nil {
+		if step.Fault {
+			p.began = time.Now()
+		}
 		outcome = a(ctx)
 	}
 	op.Type, op.Note, op.Error = outcome.Type, outcome.Note, errorText(outcome.Err)
@@ -205,7 +208,6 @@ func podNames(pods []*corev1.Pod) string {
 }
 
 func (p *pass) failNode(ctx context.Context, node string, o schedule.Outage) nemesis.Outcome {
-	p.began = time.Now()
 	pods := len(p.lane.built.PodsOn(node))
 	outcome := p.lane.run.nemesis.FailNode(ctx, node, o)
 	if outcome.Type == history.OK {

@@ -43,7 +43,8 @@ type Options struct {
 	// own. ShareNetwork accepts that pods of others use it.
 	Network      string
 	ShareNetwork bool
-	Addresses    int // that the workload needs at most, old pods and new
+	Addresses    int  // that the workload needs at most, old pods and new
+	FailsNodes   bool // the scenario does
 	// UsesChaosMesh tells whether the scenario wants faults of Chaos Mesh.
 	UsesChaosMesh bool
 	// NodeDown and NodeUp are programs with arguments that switch a node off

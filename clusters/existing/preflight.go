@@ -315,7 +315,7 @@ func (p *Preflight) actions(o Options) []string {
 		fmt.Sprintf("label and annotate nodes %s; take both back at the end", strings.Join(p.Workers, ", ")),
 		"delete, force delete and evict pods in these namespaces only",
 	}
-	if o.hasHooks() {
+	if o.FailsNodes && o.hasHooks() {
 		lines = append(lines, fmt.Sprintf("switch off and on, one after the other in each lane, nodes %s with all pods that run on them", strings.Join(p.Workers, ", ")))
 	}
 	if o.UsesChaosMesh {

@@ -151,6 +151,7 @@ func (p plan) existingRun(id string, out io.Writer) (existing.Options, error) {
 	}
 	// While old pods hold their addresses new ones need as many.
 	o.Addresses = 2 * p.scenario.Replicas * p.scenario.Interfaces
+	o.FailsNodes = p.scenario.Faults.NodeShutdown != nil
 	o.UsesChaosMesh = slices.ContainsFunc(p.scenario.Faults.Acts(), schedule.Act.IsOfMesh)
 	return o, err
 }
@@ -204,6 +205,13 @@ func (p plan) fitted(found existing.Preflight) (plan, error) {
 			return p, usagef("scenario %s: this cluster's nodes cannot be failed: name --node-down and --node-up", s.Name)
 		}
 		kept := *n
+		kept.Outages = slices.DeleteFunc(slices.Clone(n.Outages), func(o schedule.Outage) bool { return o != schedule.PowerLoss })
+		if len(n.Outages) > 0 && len(kept.Outages) == 0 {
+			return p, usagef("scenario %s: hooks switch nodes off, they do not make them hang: use --cluster %s", s.Name, kindCluster)
+		}
+		if len(kept.Outages) < len(n.Outages) {
+			p.skipped = append(p.skipped, "outages other than "+string(schedule.PowerLoss)+": hooks only switch nodes off")
+		}
 		kept.Returns = slices.DeleteFunc(slices.Clone(n.Returns), func(r schedule.Return) bool { return r == schedule.Never })
 		if len(kept.Returns) == 0 {
 			return p, usagef("scenario %s: every node is replaced for good, which an existing cluster's are not", s.Name)
