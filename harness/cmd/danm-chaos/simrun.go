@@ -177,8 +177,8 @@ func (a *app) simResult(s search.Sweep, t search.Totals, missing []string, dir r
 		Group: s.Shapes[0].Group, CNI: s.Shapes[0].CNI, Seed: s.First, Commit: commit, Versions: versions, Started: started,
 		DurationSeconds: t.Took.Seconds(), Verdict: t.Verdict(missing), Unknowns: missing,
 		FaultsPlanned: countsOf(t.Planned), FaultsFired: countsOf(t.Fired), Checked: map[check.Invariant]int{},
-		Reproduce: commandLine(programName(), "run", strings.Join(namesOf(s), " "), "--cluster", simCluster, "--cleaner", s.Cleaner,
-			"--seeds", fmt.Sprintf("%d-%d", s.First, s.First+uint64(max(0, t.Seeds-1)))),
+		Reproduce: commandLine(slices.Concat([]string{programName(), "run"}, namesOf(s), []string{"--cluster", simCluster, "--cleaner", s.Cleaner,
+			"--seeds", fmt.Sprintf("%d-%d", s.First, s.First+uint64(max(0, t.Seeds-1)))})...),
 	}
 	for _, failure := range t.Failures {
 		result.Violations = append(result.Violations, failure.Violations...)
