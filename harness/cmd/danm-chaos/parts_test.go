@@ -17,6 +17,7 @@ import (
 	"github.com/danm-chaos/danm-chaos/clusters/danmcni"
 	"github.com/danm-chaos/danm-chaos/harness"
 	"github.com/danm-chaos/danm-chaos/harness/check"
+	"github.com/danm-chaos/danm-chaos/harness/search"
 )
 
 func TestParseSeed(t *testing.T) {
@@ -215,4 +216,18 @@ func TestTheFirstInterruptCancelsAndTheSecondHurries(t *testing.T) {
 		t.Error("cleaning up ends with the run")
 	}
 	interrupt(signals.again, "killing what is left")
+}
+
+func TestASearchThatWasInterruptedIsUnknown(t *testing.T) {
+	totals := search.Totals{Seeds: 3, Verdicts: map[check.Verdict]int{check.Valid: 3}}
+	s := search.Sweep{First: 1, Last: 100}
+	if got := totals.Verdict(missing(t.Context(), s, totals)); got != check.Valid {
+		t.Errorf("without an interrupt: %s", got)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	lacks := missing(ctx, s, totals)
+	if got := totals.Verdict(lacks); got != check.Unknown || len(lacks) != 1 || lacks[0] != "interrupted after 3 of 100 seeds" {
+		t.Errorf("interrupted: %s, %q", got, lacks)
+	}
 }

@@ -128,7 +128,7 @@ func (a *app) runSim(ctx context.Context, f runFlags, names []string) error {
 		fmt.Fprintf(a.stderr, "danm-chaos: bug in the simulator: two runs of one seed differ: %s\n", totals.Divergence)
 		return exitWith(exitHarnessBug)
 	}
-	missing := a.missing(s, totals)
+	missing := missing(ctx, s, totals)
 	result, err := a.simResult(s, totals, missing, dir, started)
 	if err != nil {
 		return err
@@ -161,12 +161,24 @@ func scenarioList(s search.Sweep) string {
 // happened once.
 const coverageSeeds = 2000
 
-// missing is what a search of that size should have reached and did not.
-func (a *app) missing(s search.Sweep, t search.Totals) []string {
-	if t.Seeds < coverageSeeds {
-		return nil
+// missing is what a search of that size should have reached and did not. What
+// was broken off answers another question than the one that was asked.
+func missing(ctx context.Context, s search.Sweep, t search.Totals) []string {
+	var lacks []string
+	if ctx.Err() != nil {
+		lacks = append(lacks, interruptedAfter(s, t))
 	}
-	return t.Missing(schedule.SimFaultKinds(), sim.Sometimes())
+	if t.Seeds >= coverageSeeds {
+		lacks = append(lacks, t.Missing(schedule.SimFaultKinds(), sim.Sometimes())...)
+	}
+	return lacks
+}
+
+func interruptedAfter(s search.Sweep, t search.Totals) string {
+	if s.For > 0 {
+		return fmt.Sprintf("interrupted after %s of %s", t.Took.Round(time.Second), s.For)
+	}
+	return fmt.Sprintf("interrupted after %d of %d seeds", t.Seeds, s.Last-s.First+1)
 }
 
 // simResult stores what failed and sums the search up.
