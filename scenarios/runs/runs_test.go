@@ -74,6 +74,9 @@ func (r *chaosRun) expectNothingLeft() {
 	Expect(os.ReadDir(r.temp)).To(BeEmpty(), "nothing may be left in the temporary folder")
 }
 
+// robbed is what is told of a cleaner that took a living pod's address.
+const robbed = `I1 LiveAttachment: danm-cleaner (cleared|deleted) .* while ss-cinfo-\d+ \(uid [0-9a-f-]{36}\) was live on it`
+
 var _ = Describe("danm-chaos run", func() {
 	DescribeTable("with the fixed cleaner is Valid",
 		func(scenario string, args ...string) {
@@ -101,22 +104,26 @@ var _ = Describe("danm-chaos run", func() {
 	})
 
 	DescribeTable("finds each canary and names who did what", Label("canary"),
-		func(canary string, scenario func() []string) {
+		func(canary, told string, scenario func() []string) {
 			args := append([]string{"run"}, scenario()...)
 			r := startChaos(append(args, "--cluster", "controlplane", "--cleaner", "canary:"+canary, "--iterations", "6")...)
 			r.Wait(runTimeout)
 			Expect(r.ExitCode()).To(Equal(exitInvalid), r.text())
-			Expect(r.text()).To(MatchRegexp(`I1 LiveAttachment: danm-cleaner (cleared|deleted) .* while ss-cinfo-\d+ \(uid [0-9a-f-]{36}\) was live on it`))
-			for _, field := range []string{"pod  ", "endpoint  ", "address  ", "writer    danm-cleaner", "step  "} {
+			Expect(r.text()).To(MatchRegexp(told))
+			for _, field := range []string{"pod  ", "endpoint  ", "address  ", "step  "} {
 				Expect(r.text()).To(ContainSubstring(field))
 			}
 			Expect(lastLine(r)).To(HavePrefix("reproduce: "))
 			r.expectNothingLeft()
 		},
-		// Its backlog is what makes it wrong, and takes patience: three lanes
-		// give it 45 pods at once.
-		Entry("by-name, the reported bug", "by-name", func() []string { return []string{"node-shutdown-backlog", "--lanes", "3"} }),
-		Entry("no-quarantine", "no-quarantine", func() []string { return []string{"-f", impatient("node-shutdown-backlog"), "--lanes", "1"} }),
+		// Its backlog is what makes it wrong: three lanes give it 45 pods at once.
+		// Whether a pod has come up under the name of a dead one when its turn
+		// comes is chance on a real control plane; if not, it leaks or clears the
+		// bit of an endpoint that it leaves. The simulator shows the robbery each
+		// time (scenarios/corpus).
+		Entry("by-name, the reported bug", "by-name", robbed+`|I3 Convergence: .* is not allocated although DanmEp|I3 Convergence: .*nobody released it`,
+			func() []string { return []string{"node-shutdown-backlog", "--lanes", "3"} }),
+		Entry("no-quarantine", "no-quarantine", robbed, func() []string { return []string{"-f", impatient("node-shutdown-backlog"), "--lanes", "1"} }),
 	)
 
 	It("finds that a cleaner which does nothing leaks", Label("canary"), func() {
