@@ -56,12 +56,25 @@ func chromium(t *testing.T) string {
 	return ""
 }
 
+// scratch is a folder for what a browser leaves behind. Its path is short, as
+// sockets have their names in it, and it is removed after the browser has ended.
+func scratch(t *testing.T) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "browser")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	return folder
+}
+
 // open opens a page in a browser of its own.
 func open(t *testing.T, url string, width, height int64) *tab {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+		chromedp.Env("TMPDIR="+scratch(t)),
 	)
 	ctx, cancel := context.WithTimeout(t.Context(), browserTimeout)
 	ctx, endAllocator := chromedp.NewExecAllocator(ctx, options...)

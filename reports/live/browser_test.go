@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -19,9 +20,14 @@ func TestABrowserFollowsTheRunWithoutBeingReloaded(t *testing.T) {
 	}
 	f, h := begun(t, true)
 	s := serve(t, ":0", f)
+	scratch, err := os.MkdirTemp("", "browser") // short, as sockets have their names in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(scratch) })
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()),
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-background-networking", true),
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true))
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Env("TMPDIR="+scratch))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ctx, endAllocator := chromedp.NewExecAllocator(ctx, options...)
