@@ -110,6 +110,13 @@ func (s Scenario) NeedsRealNodes() bool {
 	return n != nil && slices.ContainsFunc(n.Outages, func(o schedule.Outage) bool { return o != schedule.PowerLoss })
 }
 
+// Disturbs tells whether something happens beside nodes and pods that die: pods
+// are evicted, nodes drained or tainted, the cleaner's own pods killed.
+func (s Scenario) Disturbs() bool {
+	n := s.Faults.NodeShutdown
+	return s.Faults.Disturbance != nil || n != nil && (n.OutOfService || len(n.Meanwhile) > 0)
+}
+
 // poolSize is a little less than the dynamic pool of a lane, because pods that
 // wait for the cleaner still hold addresses.
 const poolSize = 90

@@ -551,6 +551,28 @@ func TestALivePodWithoutEndpointIsBlamedOnWhoTookIt(t *testing.T) {
 	}
 }
 
+// Two endpoints of one living pod are both its own for all that a cleaner knows.
+func TestASurplusEndpointOfALivingPodIsBlamedOnItsWriter(t *testing.T) {
+	for _, c := range []struct {
+		writer string
+		want   Verdict
+	}{{"system:node:n1", Valid}, {cleaner, Invalid}} {
+		t.Run(c.writer, func(t *testing.T) {
+			h := tellOne(t)
+			h.add("n1", "p", a15)
+			h.set("system:node:n1", a16)
+			h.endpoint(c.writer, "p", a16)
+			h.read(func(s *history.Snapshot) { s.Settled, s.Pending = false, "1 pod has 2 endpoints" })
+			r := Check(h.records, Options{})
+			told := append(r.Violations, r.Findings...)
+			isTold := slices.ContainsFunc(told, func(v Violation) bool { return v.Invariant == Convergence && v.Writer == c.writer })
+			if r.Verdict != c.want || !isTold {
+				t.Errorf("got %s, want %s, with a word about it: %+v", r.Verdict, c.want, told)
+			}
+		})
+	}
+}
+
 // A bit that no endpoint claims any more is an orphan, whatever still uses the
 // address.
 func TestAClearedOrphanIsBlamedOnWhoTookTheEndpoint(t *testing.T) {

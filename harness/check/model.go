@@ -254,6 +254,17 @@ func (m *model) network(ref danm.NetworkRef) *network {
 	return n
 }
 
+// lastCreatedOf returns the youngest endpoint of a pod that still exists, or nil.
+func (m *model) lastCreatedOf(podUID string) *endpoint {
+	var last *endpoint
+	for _, e := range m.ofPod[podUID] {
+		if e.deleted == nil && e.created != nil && (last == nil || last.created.place < e.created.place) {
+			last = e
+		}
+	}
+	return last
+}
+
 // lastDeletedOf returns the endpoint of a pod that was deleted last, or nil.
 func (m *model) lastDeletedOf(podUID string) *endpoint {
 	var last *endpoint

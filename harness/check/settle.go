@@ -207,8 +207,11 @@ func unreadiness(p *history.SnapshotPod) string {
 
 func (s *settlement) wrongNumber(v Violation, p *history.SnapshotPod, got int) Violation {
 	v.Message = fmt.Sprintf("pod %s (uid %s) has %d endpoints where its %d interfaces need one each", p.Name, p.UID, got, p.Interfaces)
+	if got > p.Interfaces {
+		return s.surplus(v, p)
+	}
 	e := s.model.lastDeletedOf(p.UID)
-	if got > p.Interfaces || e == nil {
+	if e == nil {
 		return v
 	}
 	v.Message += fmt.Sprintf("; %s deleted %s (rv %d)", userOf(e.deleted), e, e.deleted.RV)
@@ -219,6 +222,22 @@ func (s *settlement) wrongNumber(v Violation, p *history.SnapshotPod, got int) V
 	v.Evidence = tell(endpointScenes(e))
 	v.Writer, v.RV, v.Record = e.deleted.user(), e.deleted.RV, e.deleted.record
 	// A cleaner can heal everything else, but it cannot attach a pod again.
+	v.Blame = s.blame(v.Writer)
+	return v
+}
+
+// surplus blames whoever wrote the last endpoint of a living pod that has too
+// many. A cleaner must keep them all: each carries the UID of a living owner, and
+// which of them its present sandbox uses, only the CNI knows.
+func (s *settlement) surplus(v Violation, p *history.SnapshotPod) Violation {
+	e := s.model.lastCreatedOf(p.UID)
+	if e == nil {
+		return v
+	}
+	v.Message += fmt.Sprintf("; the last, %s, is by %s (rv %d)", e, userOf(e.created), e.created.RV)
+	v.Endpoint, v.Network = e.namespace+"/"+e.name, e.network.String()
+	v.Evidence = tell(endpointScenes(e))
+	v.Writer, v.RV, v.Record = e.created.user(), e.created.RV, e.created.record
 	v.Blame = s.blame(v.Writer)
 	return v
 }

@@ -83,6 +83,8 @@ func TestAWrongCommandLineIsOneLineAndExit64(t *testing.T) {
 			want: `--cluster "moon": unknown kind of cluster: use --cluster controlplane, kind or existing`},
 		{name: "workers of a cluster that makes its own", args: []string{"run", "node-shutdown", "--nodes", "4"},
 			want: "--nodes, --node-image, --default-detection and --keep are for --cluster kind"},
+		{name: "faults that the simulator lacks", args: []string{"run", "disturbance", "--cluster", "sim"},
+			want: "scenario disturbance: it evicts, drains, scales, taints or kills the cleaner's pods, which the simulator does not play from a scenario: use another --cluster"},
 		{name: "faults that only real nodes have", args: []string{"run", "node-silent", "--cleaner", sh},
 			want: "scenario node-silent: its nodes hang, are cut off or lose their kubelet, which only real ones do: use --cluster kind"},
 		{name: "no workers", args: []string{"run", "node-shutdown", "--cluster", "kind", "--nodes", "0"},
@@ -307,5 +309,22 @@ func TestReplayTakesOverWhatTheCommandLineDoesNotSay(t *testing.T) {
 	}
 	if s.scenario.Name != "node-shutdown" {
 		t.Errorf("scenario %q", s.scenario.Name)
+	}
+}
+
+// The simulator's own choice of scenarios must be one that it can play.
+func TestTheSimulatorPlaysEveryScenarioThatItChooses(t *testing.T) {
+	names, err := simulated(nil)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("scenarios %q, error %v", names, err)
+	}
+	for _, name := range names {
+		s, err := namedScenario(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.NeedsRealNodes() || s.Disturbs() {
+			t.Errorf("%s is played by the simulator, which lacks its faults", name)
+		}
 	}
 }

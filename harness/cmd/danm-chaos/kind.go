@@ -55,11 +55,14 @@ func checkNodes(s harness.Scenario, cluster string) error {
 	if s.NeedsRealNodes() && cluster != kindCluster {
 		return usagef("scenario %s: its nodes hang, are cut off or lose their kubelet, which only real ones do: use --cluster %s", s.Name, kindCluster)
 	}
+	if s.Disturbs() && cluster == simCluster {
+		return usagef("scenario %s: it evicts, drains, scales, taints or kills the cleaner's pods, which the simulator does not play from a scenario: use another --cluster", s.Name)
+	}
 	return nil
 }
 
 // simulated returns the scenarios that the simulator is to run: those named, or
-// all that do not need real nodes.
+// all that it has the faults of.
 func simulated(names []string) ([]string, error) {
 	for _, name := range names {
 		s, err := namedScenario(name)
@@ -74,7 +77,7 @@ func simulated(names []string) ([]string, error) {
 		return names, nil
 	}
 	for _, s := range scenarios.All() {
-		if !s.NeedsRealNodes() {
+		if checkNodes(s, simCluster) == nil {
 			names = append(names, s.Name)
 		}
 	}
