@@ -24,22 +24,7 @@ func Clean(ctx context.Context, runID string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	pattern := "*"
-	if runID != "" {
-		if !runIDPattern.MatchString(runID) {
-			return fmt.Errorf("cleaning: %q is no run ID", runID)
-		}
-		pattern = runID
-	}
-	paths, err := filepath.Glob(filepath.Join(folder, pattern+".json")) // sorted
-	if err != nil {
-		return fmt.Errorf("listing run journals: %w", err)
-	}
-	var errs []error
-	for _, path := range paths {
-		errs = append(errs, cleanRun(ctx, path, runID != "", out))
-	}
-	return errors.Join(errs...)
+	return CleanJournals(folder, runID, func(path string) error { return cleanRun(ctx, path, runID != "", out) })
 }
 
 func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error {
@@ -53,11 +38,7 @@ func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error
 	}
 	sameBoot := data.BootID == boot
 	if sameBoot && data.Owner.isAlive() {
-		if asked {
-			return fmt.Errorf("cleaning run %s: it still goes, as process %d", data.RunID, data.Owner.PID)
-		}
-		fmt.Fprintf(out, "run %s: still goes, as process %d; left alone\n", data.RunID, data.Owner.PID)
-		return nil
+		return LeaveAlone(data.RunID, data.Owner.PID, asked, out)
 	}
 	if sameBoot {
 		if err := killLeftovers(ctx, *data, out); err != nil {

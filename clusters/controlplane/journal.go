@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -53,28 +52,19 @@ func runsFolder() (string, error) {
 // openJournal writes the journal of a new run. It must be called before
 // anything else of the run exists.
 func openJournal(runID string) (*journal, error) {
-	if !runIDPattern.MatchString(runID) {
-		return nil, fmt.Errorf("opening run journal: run ID %q is not of letters, digits, '.', '_' and '-'", runID)
-	}
 	folder, err := runsFolder()
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("opening run journal: %w", err)
-	}
-	j := &journal{path: filepath.Join(folder, runID+".json")}
-	if j.data, err = newJournalData(runID); err != nil {
+	data, err := newJournalData(runID)
+	if err != nil {
 		return nil, err
 	}
-	// O_EXCL keeps two runs with one ID apart.
-	file, err := os.OpenFile(j.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("opening run journal: a run %s is there already; clean it first if it is dead", runID)
-	}
+	file, err := CreateJournal(folder, runID)
 	if err != nil {
-		return nil, fmt.Errorf("opening run journal: %w", err)
+		return nil, err
 	}
+	j := &journal{path: file.Name(), data: data}
 	if err := errors.Join(file.Close(), j.write()); err != nil {
 		return nil, errors.Join(err, j.remove())
 	}
@@ -132,12 +122,8 @@ func removeIfThere(path string) error {
 
 func readJournal(path string) (journalData, error) {
 	var data journalData
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return data, fmt.Errorf("reading run journal: %w", err)
-	}
-	if err := json.Unmarshal(text, &data); err != nil {
-		return data, fmt.Errorf("reading run journal %s: %w", path, err)
+	if err := ReadJournal(path, &data); err != nil {
+		return data, err
 	}
 	return data, data.check(path)
 }
@@ -145,14 +131,11 @@ func readJournal(path string) (journalData, error) {
 // check refuses a journal that would make Clean remove something else than
 // what a run leaves.
 func (d journalData) check(path string) error {
-	id := strings.TrimSuffix(filepath.Base(path), ".json")
-	switch {
-	case d.Version != journalVersion:
-		return fmt.Errorf("reading run journal %s: format %d, known is %d", path, d.Version, journalVersion)
-	case d.RunID != id || !runIDPattern.MatchString(id):
-		return fmt.Errorf("reading run journal %s: it is of run %q", path, d.RunID)
-	case filepath.Base(d.FolderPattern) != folderPrefix(id)+"*":
-		return fmt.Errorf("reading run journal %s: %q is no folder of run %s", path, d.FolderPattern, id)
+	if err := CheckJournal(path, d.Version, journalVersion, d.RunID); err != nil {
+		return err
+	}
+	if filepath.Base(d.FolderPattern) != folderPrefix(d.RunID)+"*" {
+		return fmt.Errorf("reading run journal %s: %q is no folder of run %s", path, d.FolderPattern, d.RunID)
 	}
 	return nil
 }

@@ -2,11 +2,9 @@ package existing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
@@ -21,22 +19,7 @@ func Clean(ctx context.Context, runID string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	pattern := "*"
-	if runID != "" {
-		if !controlplane.IsRunID(runID) {
-			return fmt.Errorf("cleaning: %q is no run ID", runID)
-		}
-		pattern = runID
-	}
-	paths, err := filepath.Glob(filepath.Join(folder, pattern+".json")) // sorted
-	if err != nil {
-		return fmt.Errorf("listing run journals: %w", err)
-	}
-	var errs []error
-	for _, path := range paths {
-		errs = append(errs, cleanRun(ctx, path, runID != "", out))
-	}
-	return errors.Join(errs...)
+	return controlplane.CleanJournals(folder, runID, func(path string) error { return cleanRun(ctx, path, runID != "", out) })
 }
 
 func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error {
@@ -44,18 +27,14 @@ func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error
 		// Of a program that was killed between making its journal and writing
 		// it: nothing was changed then.
 		fmt.Fprintf(out, "%s: empty journal removed\n", path)
-		return removeJournal(path)
+		return controlplane.RemoveJournal(path)
 	}
 	data, err := readJournal(path)
 	if err != nil {
 		return err
 	}
 	if data.Owner.IsAlive() {
-		if asked {
-			return fmt.Errorf("cleaning run %s: it still goes, as process %d", data.RunID, data.Owner.PID)
-		}
-		fmt.Fprintf(out, "run %s: still goes, as process %d; left alone\n", data.RunID, data.Owner.PID)
-		return nil
+		return controlplane.LeaveAlone(data.RunID, data.Owner.PID, asked, out)
 	}
 	a, err := connect(data.options())
 	if err != nil {
@@ -70,7 +49,7 @@ func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error
 		return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
 	}
 	// The journal goes last: whatever fails before can be tried again.
-	if err := removeJournal(path); err != nil {
+	if err := controlplane.RemoveJournal(path); err != nil {
 		return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
 	}
 	fmt.Fprintf(out, "run %s: cleaned\n", data.RunID)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/danm-chaos/danm-chaos/clusters"
+	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 )
 
 // Cluster is a cluster of somebody else, while a run uses it.
@@ -56,7 +57,7 @@ func Open(ctx context.Context, o Options, now time.Time) (clusters.Cluster, erro
 		return nil, err
 	}
 	if err := undoExpired(ctx, p.access, o, now, o.Progress); err != nil {
-		return nil, errors.Join(fmt.Errorf("removing what expired runs left: %w", err), removeJournal(c.journal))
+		return nil, errors.Join(fmt.Errorf("removing what expired runs left: %w", err), controlplane.RemoveJournal(c.journal))
 	}
 	if o.hasHooks() {
 		return switchable{c}, nil
@@ -97,7 +98,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 	if err := u.all(ctx); err != nil {
 		return fmt.Errorf("giving the cluster back: %w", err)
 	}
-	if err := removeJournal(c.journal); err != nil {
+	if err := controlplane.RemoveJournal(c.journal); err != nil {
 		return err
 	}
 	c.closed = true

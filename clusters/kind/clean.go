@@ -2,11 +2,9 @@ package kind
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 	"github.com/danm-chaos/danm-chaos/clusters/kind/engine"
@@ -21,22 +19,7 @@ func Clean(ctx context.Context, runID string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	pattern := "*"
-	if runID != "" {
-		if !controlplane.IsRunID(runID) {
-			return fmt.Errorf("cleaning: %q is no run ID", runID)
-		}
-		pattern = runID
-	}
-	paths, err := filepath.Glob(filepath.Join(folder, pattern+".json")) // sorted
-	if err != nil {
-		return fmt.Errorf("listing run journals: %w", err)
-	}
-	var errs []error
-	for _, path := range paths {
-		errs = append(errs, cleanRun(ctx, path, runID != "", out))
-	}
-	return errors.Join(errs...)
+	return controlplane.CleanJournals(folder, runID, func(path string) error { return cleanRun(ctx, path, runID != "", out) })
 }
 
 func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error {
@@ -51,11 +34,7 @@ func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error
 		return err
 	}
 	if data.Owner.IsAlive() {
-		if asked {
-			return fmt.Errorf("cleaning run %s: it still goes, as process %d", data.RunID, data.Owner.PID)
-		}
-		fmt.Fprintf(out, "run %s: still goes, as process %d; left alone\n", data.RunID, data.Owner.PID)
-		return nil
+		return controlplane.LeaveAlone(data.RunID, data.Owner.PID, asked, out)
 	}
 	killed, err := controlplane.KillMarked(ctx, data.RunID)
 	if err != nil {
@@ -89,10 +68,7 @@ func remove(ctx context.Context, data journalData, journal string, out io.Writer
 	if err := os.RemoveAll(data.Folder); err != nil {
 		return fmt.Errorf("removing folder: %w", err)
 	}
-	if err := os.Remove(journal); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing run journal: %w", err)
-	}
-	return nil
+	return controlplane.RemoveJournal(journal)
 }
 
 func removeContainers(ctx context.Context, data journalData, out io.Writer) error {

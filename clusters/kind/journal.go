@@ -1,12 +1,9 @@
 package kind
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 )
@@ -41,12 +38,10 @@ func folderName(runID string) string { return "danm-chaos-kind-" + runID }
 // check refuses a journal that would make Clean remove something else than
 // what a run leaves.
 func (d journalData) check(path string) error {
-	id := strings.TrimSuffix(filepath.Base(path), ".json")
-	switch {
-	case d.Version != journalVersion:
-		return fmt.Errorf("reading run journal %s: format %d, known is %d", path, d.Version, journalVersion)
-	case d.RunID != id || !controlplane.IsRunID(id):
-		return fmt.Errorf("reading run journal %s: it is of run %q", path, d.RunID)
+	if err := controlplane.CheckJournal(path, d.Version, journalVersion, d.RunID); err != nil {
+		return err
+	}
+	switch id := d.RunID; {
 	case filepath.Base(d.Folder) != folderName(id) || !filepath.IsAbs(d.Folder):
 		return fmt.Errorf("reading run journal %s: %q is no folder of run %s", path, d.Folder, id)
 	case d.Cluster != clusterName(id):
@@ -62,49 +57,19 @@ func runsFolder() (string, error) {
 	return filepath.Join(cache, "kind-runs"), err
 }
 
-func journalPath(runID string) (string, error) {
-	folder, err := runsFolder()
-	return filepath.Join(folder, runID+".json"), err
-}
-
 // writeJournal must be called before anything else of the run exists.
 func writeJournal(data journalData) (path string, err error) {
-	if !controlplane.IsRunID(data.RunID) {
-		return "", fmt.Errorf("opening run journal: run ID %q is not of letters, digits, '.', '_' and '-'", data.RunID)
-	}
-	if path, err = journalPath(data.RunID); err != nil {
+	folder, err := runsFolder()
+	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", fmt.Errorf("opening run journal: %w", err)
-	}
-	text, err := json.MarshalIndent(data, "", "  ")
-	if err != nil {
-		return "", fmt.Errorf("encoding run journal: %w", err)
-	}
-	// O_EXCL keeps two runs with one ID apart.
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("opening run journal: a run %s is there already; clean it first if it is dead", data.RunID)
-	}
-	if err != nil {
-		return "", fmt.Errorf("opening run journal: %w", err)
-	}
-	_, err = file.Write(append(text, '\n'))
-	if err := errors.Join(err, file.Close()); err != nil {
-		return "", errors.Join(fmt.Errorf("writing run journal: %w", err), os.Remove(path))
-	}
-	return path, nil
+	return controlplane.WriteJournal(folder, data.RunID, data)
 }
 
 func readJournal(path string) (journalData, error) {
 	var data journalData
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return data, fmt.Errorf("reading run journal: %w", err)
-	}
-	if err := json.Unmarshal(text, &data); err != nil {
-		return data, fmt.Errorf("reading run journal %s: %w", path, err)
+	if err := controlplane.ReadJournal(path, &data); err != nil {
+		return data, err
 	}
 	return data, data.check(path)
 }

@@ -170,3 +170,8 @@ func plant(t *testing.T, id string, data journalData) string {
 	}
 	return path
 }
+
+func journalPath(runID string) (string, error) {
+	folder, err := runsFolder()
+	return filepath.Join(folder, runID+".json"), err
+}
