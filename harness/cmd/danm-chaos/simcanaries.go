@@ -140,7 +140,8 @@ func numbersOf(violations []check.Violation) []string {
 }
 
 // shapesFor returns what a canary is hunted in: the scenario that shows it best,
-// as it is and with few pods, where more seeds fit into a second.
+// as it is and with few pods, where more seeds fit into a second, and some of it
+// with faults that make each other worse.
 func shapesFor(s search.Sweep, name string) ([]schedule.Shape, error) {
 	scenario, err := namedScenario(canary.Scenario(name))
 	if err != nil {
@@ -149,7 +150,9 @@ func shapesFor(s search.Sweep, name string) ([]schedule.Shape, error) {
 	whole := scenario.Shape(danm.Group(s.Shapes[0].Group), s.Shapes[0].CNI)
 	few := whole
 	few.Pods, few.Nodes = huntedPods, huntedPods
-	return []schedule.Shape{few, few, few, whole}, nil
+	plotted := few
+	plotted.Plotted = true
+	return []schedule.Shape{few, plotted, plotted, whole}, nil
 }
 
 // huntedPods is how many pods, on as many nodes, a small hunt has.
