@@ -179,6 +179,7 @@ func plots() [][]habitat {
 		churning(habitat{SlowCall, []string{"cni delete danmeps"}, 2, 30 * second, 4, ""}, habitat{AddStalled, nil, 6, 25 * second, 4, ""}),
 		{{SlowCall, []string{"cleaner delete danmeps"}, 2, 14 * second, 2, ""}, {DelLate, nil, 2, 30 * second, 2, ""}},
 		{{SlowCall, []string{"cni create danmeps"}, 8, 25 * second, 2, ""}, {PauseCleaner, nil, 80, 90 * second, 1, ""}},
+		churning(habitat{ClockJump, nil, 150, 120 * second, 2, ""}, habitat{AddStalled, nil, 6, 25 * second, 4, ""}),
 		{{PartitionNode, nil, 100, 60 * second, 1, ""}, {PartitionNode, nil, 200, 60 * second, 1, ""}, {RebootNode, nil, 200, 10 * second, 1, ""}},
 	}
 }
