@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
@@ -50,8 +49,6 @@ type world struct {
 	user    *user
 
 	variant danmcni.Variant
-	core    kubernetes.Interface // of the CNI plugins
-	danm    *danm.Client
 	network danm.NetworkRef
 
 	pods      map[string]*corev1.Pod // by name, as committed
@@ -141,9 +138,6 @@ func newWorld(plan schedule.Simulation, o Options) (*world, error) {
 	w.faults = newFaults(w, plan.Faults)
 	w.user = &user{steps: plan.Steps}
 	if err := w.openServer(group); err != nil {
-		return nil, err
-	}
-	if w.core, w.danm, err = w.clients(); err != nil {
 		return nil, err
 	}
 	w.server.OnCommit(w.observe)

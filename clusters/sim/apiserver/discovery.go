@@ -32,7 +32,7 @@ func (c *call) discover() (answer, bool) {
 	if body == nil {
 		return answer{}, false
 	}
-	return answer{http.StatusOK, marshalJSON(body)}, true
+	return answer{code: http.StatusOK, body: marshalJSON(body)}, true
 }
 
 func (c *call) discoverRoot(name string) any {

@@ -31,6 +31,9 @@ type Response struct {
 	Code        int
 	ContentType string
 	Body        []byte
+	// Objects are what Body shows, for callers in the same process who would
+	// only decode it again. They stay the server's: who changes one copies it.
+	Objects []Object
 	// RetryAfter is how many seconds the client shall wait before it tries
 	// again; 0 says nothing about that.
 	RetryAfter int
