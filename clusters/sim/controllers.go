@@ -1,8 +1,8 @@
 package sim
 
 import (
-	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,21 +87,32 @@ func (w *world) statefulSet(offer func(actor, key string, do func())) {
 	}
 }
 
-func podName(ordinal int) string { return fmt.Sprintf("%s-%d", setName, ordinal) }
+func podName(ordinal int) string { return setName + "-" + strconv.Itoa(ordinal) }
 
 // leastLoaded is the scheduler: the ready node with the fewest pods.
 func (w *world) leastLoaded() *node {
-	load := map[string]int{}
-	for _, pod := range w.pods {
-		load[pod.Spec.NodeName]++
-	}
 	var best *node
+	least := 0
 	for _, n := range w.nodes {
-		if n.isReady && !n.isGone && (best == nil || load[n.name] < load[best.name]) {
-			best = n
+		if !n.isReady || n.isGone {
+			continue
+		}
+		if load := w.load(n); best == nil || load < least {
+			best, least = n, load
 		}
 	}
 	return best
+}
+
+// load is how many pods are bound to a node.
+func (w *world) load(n *node) int {
+	load := 0
+	for _, pod := range w.sortedPods() {
+		if pod.Spec.NodeName == n.name {
+			load++
+		}
+	}
+	return load
 }
 
 func (w *world) createPod(name string, n *node) {
