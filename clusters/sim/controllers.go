@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
 )
 
 // Rhythm of Kubernetes' controllers.
@@ -43,7 +44,14 @@ func (w *world) nodeLifecycle(n *node, offer func(actor, key string, do func()))
 
 func (w *world) setReady(n *node, status corev1.ConditionStatus) {
 	n.isReady = status == corev1.ConditionTrue
-	w.do(userControllers, http.MethodPatch, "/api/v1/nodes/"+n.name+"/status", map[string]any{"status": nodeStatus(status)})
+	path := "/api/v1/nodes/" + n.name
+	found := w.server.Serve(apiserver.Request{User: userControllers, Method: http.MethodGet, Path: path}).Objects
+	if len(found) == 0 {
+		return // somebody deleted it
+	}
+	changed := *found[0].(*corev1.Node)
+	changed.Status = nodeStatus(status)
+	w.do(userControllers, http.MethodPut, path+"/status", &changed)
 }
 
 func (w *world) podLifecycle(pod *corev1.Pod, offer func(actor, key string, do func())) {

@@ -147,17 +147,17 @@ func (p pluginResource) List(ctx context.Context, _ metav1.ListOptions) (*unstru
 
 // Create implements dynamic.ResourceInterface.
 func (p pluginResource) Create(ctx context.Context, u *unstructured.Unstructured, _ metav1.CreateOptions, _ ...string) (*unstructured.Unstructured, error) {
-	return p.write(ctx, http.MethodPost, "", runtime.ContentTypeJSON, u.Object)
+	return p.write(ctx, http.MethodPost, "", u)
 }
 
 // Update implements dynamic.ResourceInterface.
 func (p pluginResource) Update(ctx context.Context, u *unstructured.Unstructured, _ metav1.UpdateOptions, _ ...string) (*unstructured.Unstructured, error) {
-	return p.write(ctx, http.MethodPut, u.GetName(), runtime.ContentTypeJSON, u.Object)
+	return p.write(ctx, http.MethodPut, u.GetName(), u)
 }
 
 // Patch implements dynamic.ResourceInterface.
 func (p pluginResource) Patch(ctx context.Context, name string, pt types.PatchType, patch []byte, _ metav1.PatchOptions, _ ...string) (*unstructured.Unstructured, error) {
-	return p.write(ctx, http.MethodPatch, name, string(pt), json.RawMessage(patch))
+	return p.one(ctx, apiserver.Request{Method: http.MethodPatch, Path: p.path(name), ContentType: string(pt), Body: patch})
 }
 
 // Delete implements dynamic.ResourceInterface.
@@ -172,12 +172,12 @@ func (p pluginResource) Delete(ctx context.Context, name string, o metav1.Delete
 	return err
 }
 
-func (p pluginResource) write(ctx context.Context, method, name, contentType string, body any) (*unstructured.Unstructured, error) {
-	data, err := json.Marshal(body)
-	if err != nil {
-		return nil, fmt.Errorf("encoding a request: %w", err)
-	}
-	return p.one(ctx, apiserver.Request{Method: method, Path: p.path(name), ContentType: contentType, Body: data})
+// write sends an object, which is the server's from then on. The body is only
+// for the gate, which tells calls apart by it.
+func (p pluginResource) write(ctx context.Context, method, name string, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	return p.one(ctx, apiserver.Request{
+		Method: method, Path: p.path(name), ContentType: runtime.ContentTypeJSON, Body: apiserver.ToJSON(u), Object: u,
+	})
 }
 
 // pluginPods are the pods of a namespace.

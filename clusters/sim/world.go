@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -16,9 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
@@ -210,11 +207,16 @@ func (w *world) fail(err error) {
 }
 
 // do sends a request of the world itself, which does not wait at the gate: the
-// step that makes it was chosen already. Refusals are part of the play; the
-// caller asks for the code.
+// step that makes it was chosen already. The body is an object, which is the
+// server's from then on, or the document of a merge patch. Refusals are part of
+// the play; the caller asks for the code.
 func (w *world) do(user, method, path string, body any) int {
-	r := apiserver.Request{User: user, Method: method, Path: path, Query: url.Values{}, Accept: "application/json"}
-	if body != nil {
+	r := apiserver.Request{User: user, Method: method, Path: path, Accept: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON}
+	switch body := body.(type) {
+	case nil:
+	case apiserver.Object:
+		r.Object = body
+	default:
 		var err error
 		if r.Body, r.ContentType, err = encodeBody(method, body); err != nil {
 			w.fail(fmt.Errorf("encoding a request: %w", err))
@@ -228,14 +230,7 @@ func (w *world) do(user, method, path string, body any) int {
 	return response.Code
 }
 
-// protobufCodec is for Kubernetes' own kinds, because it is fast.
-var protobufCodec = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
-
 func encodeBody(method string, body any) (data []byte, contentType string, err error) {
-	if o, ok := body.(runtime.Object); ok {
-		data, err := runtime.Encode(protobufCodec, o)
-		return data, runtime.ContentTypeProtobuf, err
-	}
 	data, err = json.Marshal(body)
 	if method == http.MethodPatch {
 		return data, string(types.MergePatchType), err

@@ -21,6 +21,9 @@ type Request struct {
 	ContentType string
 	Accept      string
 	Body        []byte
+	// Object is what Body would say, from callers in the same process who need
+	// no encoding. The server takes it over.
+	Object Object
 	// Snapshot is the resourceVersion that reads with resourceVersion=0 see; 0
 	// is the newest. It stands for an API server whose cache is behind.
 	Snapshot int64
