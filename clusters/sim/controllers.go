@@ -81,8 +81,7 @@ func (w *world) nodeOf(pod *corev1.Pod) *node {
 // statefulSet offers to make the first pod that is missing and to delete those
 // that are too many.
 func (w *world) statefulSet(offer func(actor, key string, do func())) {
-	for i := range w.plan.World.Pods {
-		name := podName(i)
+	for i, name := range w.podNames {
 		pod, exists := w.pods[name]
 		switch {
 		case i >= w.replicasWanted && exists && pod.DeletionTimestamp == nil:
@@ -95,7 +94,14 @@ func (w *world) statefulSet(offer func(actor, key string, do func())) {
 	}
 }
 
-func podName(ordinal int) string { return setName + "-" + strconv.Itoa(ordinal) }
+// podNames are those of the StatefulSet's pods, by ordinal.
+func podNames(pods int) []string {
+	names := make([]string, pods)
+	for i := range names {
+		names[i] = setName + "-" + strconv.Itoa(i)
+	}
+	return names
+}
 
 // leastLoaded is the scheduler: the ready node with the fewest pods.
 func (w *world) leastLoaded() *node {

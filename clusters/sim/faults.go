@@ -171,8 +171,7 @@ func opportunity(c *call) string {
 
 // serve answers a granted call, with what a fault makes of it.
 func (w *world) serve(c *call) answer {
-	what := opportunity(c)
-	f := w.faults.at(callPoint, what)
+	f := w.faults.at(callPoint, c.words)
 	if f == nil {
 		return w.answer(c)
 	}
@@ -294,7 +293,7 @@ func (w *world) expire(s *stream) {
 func (w *world) strike() {
 	for _, c := range w.granted {
 		if r := w.replicaOf(c.actor); r != nil {
-			if f := w.faults.at(cleanerPoint, opportunity(c)); f != nil {
+			if f := w.faults.at(cleanerPoint, c.words); f != nil {
 				w.strikeReplica(r, f)
 			}
 		}
@@ -384,7 +383,7 @@ func (w *world) scale(f *fault) {
 
 // slow keeps calls in front of the API server if a fault says so.
 func (w *world) slow(calls []*call) bool {
-	f := w.faults.at(slowPoint, opportunity(calls[0]))
+	f := w.faults.at(slowPoint, calls[0].words)
 	if f == nil {
 		return false
 	}

@@ -31,6 +31,7 @@ var errKilled = errors.New("killed")
 // node is a worker with its kubelet.
 type node struct {
 	name     string
+	kubelet  string // its name as an actor
 	hasPower bool
 	isCut    bool      // from the API server
 	silent   time.Time // since when the API hears nothing; zero if it does
@@ -72,7 +73,7 @@ type sandbox struct {
 }
 
 func (w *world) addNode(name string) {
-	n := &node{name: name, hasPower: true, isReady: true}
+	n := &node{name: name, kubelet: "kubelet/" + name, hasPower: true, isReady: true}
 	api := pluginAPI{w.gate}
 	n.plugin = danmcni.New(danmcni.Config{
 		Client: danm.NewClient(api, danm.Group(w.plan.World.Group)), Pods: api, Variant: w.variant, Host: name,
@@ -114,7 +115,7 @@ func (w *world) kubelets(offer func(actor, key string, do func())) {
 
 // kubelet offers the next step for one pod.
 func (w *world) kubelet(n *node, pod *corev1.Pod, offer func(actor, key string, do func())) {
-	actor := "kubelet/" + n.name
+	actor := n.kubelet
 	current, leftovers := w.sandboxesOf(n, pod.UID)
 	switch {
 	case pod.DeletionTimestamp != nil && current == nil && leftovers == 0:
@@ -159,7 +160,7 @@ func (w *world) housekeeping(n *node, offer func(actor, key string, do func())) 
 			continue
 		}
 		if sb.state == broken || !w.needs(sb) {
-			offer("kubelet/"+n.name, "del "+sb.id, func() { w.startDel(sb) })
+			offer(n.kubelet, "del "+sb.id, func() { w.startDel(sb) })
 		}
 	}
 }

@@ -88,7 +88,7 @@ func answerEvent(r apiserver.Request) apiserver.Response {
 func newCall(request apiserver.Request, a *actor) *call {
 	c := &call{actor: a, answers: make(chan answer, 1), request: request}
 	c.verb, c.target = meaning(request.Method, request.Path, request.Query)
-	c.key = keyOf(c)
+	c.key, c.words = keyOf(c), opportunity(c)
 	return c
 }
 

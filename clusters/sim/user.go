@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -131,12 +132,7 @@ func (w *world) areVictimsBack() bool {
 
 // isWanted tells whether the StatefulSet has such a pod, after scaling too.
 func (w *world) isWanted(name string) bool {
-	for i := range w.replicasWanted {
-		if name == podName(i) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(w.podNames[:w.replicasWanted], name)
 }
 
 // nodesWithPods returns the running nodes that a step may mean.

@@ -57,6 +57,7 @@ type world struct {
 	settled     bool
 	settledAsOf int64 // resourceVersion
 
+	podNames       []string
 	replicasWanted int
 	nodes          []*node
 	sandboxes      []*sandbox // in the order of their making
@@ -130,7 +131,7 @@ func newWorld(plan schedule.Simulation, o Options) (*world, error) {
 	w := &world{
 		plan: plan, options: o, gate: newGate(), record: &recorder{}, choices: newChooser(plan), variant: variant,
 		pods: map[string]*corev1.Pod{}, endpoints: map[string]*danm.Endpoint{}, holders: map[netip.Addr]types.UID{}, retryPod: map[types.UID]time.Time{},
-		replicasWanted: plan.World.Pods, reached: map[string]int{},
+		podNames: podNames(plan.World.Pods), replicasWanted: plan.World.Pods, reached: map[string]int{},
 	}
 	w.faults = newFaults(w, plan.Faults)
 	w.user = &user{steps: plan.Steps}

@@ -14,10 +14,13 @@ import (
 // kubernetesVersion is the one whose behaviour is modelled.
 var kubernetesVersion = apimachineryversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2"}
 
+// discoveryDepth is how many slashes a path of discovery has at most.
+const discoveryDepth = 4 // one may be at the end
+
 // discover answers what clients ask before they ask for objects; false if the
 // path is none of those.
 func (c *call) discover() (answer, bool) {
-	if c.request.Method != http.MethodGet {
+	if c.request.Method != http.MethodGet || strings.Count(c.request.Path, "/") > discoveryDepth {
 		return answer{}, false
 	}
 	if known, ok := c.discovery.Load(c.request.Path); ok {

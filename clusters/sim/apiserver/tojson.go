@@ -3,7 +3,6 @@ package apiserver
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -50,7 +49,8 @@ func appendMap(out []byte, value map[string]any) []byte {
 		return append(out, "null"...)
 	}
 	out = append(out, '{')
-	for i, name := range slices.Sorted(maps.Keys(value)) {
+	var names [16]string // more only where an object has more fields
+	for i, name := range sortedKeys(names[:0], value) {
 		if i > 0 {
 			out = append(out, ',')
 		}
@@ -58,6 +58,15 @@ func appendMap(out []byte, value map[string]any) []byte {
 		out = appendJSON(out, value[name])
 	}
 	return append(out, '}')
+}
+
+// sortedKeys appends the keys of an object in their order.
+func sortedKeys(names []string, value map[string]any) []string {
+	for name := range value {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // appendText leaves to encoding/json whatever must be escaped.
