@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -48,17 +47,12 @@ func self() string {
 }
 
 // parseSeeds reads "A-B" or a single seed.
-func parseSeeds(text string) (first, last uint64, err error) {
-	from, to, isRange := strings.Cut(text, "-")
-	if first, err = strconv.ParseUint(from, 10, 64); err == nil && isRange {
-		last, err = strconv.ParseUint(to, 10, 64)
-	} else {
-		last = first
+func parseSeeds(text string) (search.Shard, error) {
+	seeds, err := search.ParseShard(text)
+	if err != nil {
+		return seeds, usagef("--seeds %q: not a range of numbers: give, for example, --seeds %s", text, defaultSeeds)
 	}
-	if err != nil || last < first {
-		return 0, 0, usagef("--seeds %q: not a range of numbers: give, for example, --seeds %s", text, defaultSeeds)
-	}
-	return first, last, nil
+	return seeds, nil
 }
 
 // sweepOf checks a command line for the simulator.
@@ -78,9 +72,11 @@ func (a *app) sweepOf(f runFlags, names []string) (search.Sweep, error) {
 	if seeds == "" {
 		seeds = defaultSeeds
 	}
-	if s.First, s.Last, err = parseSeeds(seeds); err != nil {
+	whole, err := parseSeeds(seeds)
+	if err != nil {
 		return s, err
 	}
+	s.First, s.Last = whole.First, whole.Last
 	if f.duration > 0 && f.seeds == "" {
 		s.Last = ^uint64(0) >> 1
 	}
@@ -128,17 +124,22 @@ func (a *app) runSim(ctx context.Context, f runFlags, names []string) error {
 		fmt.Fprintf(a.stderr, "danm-chaos: bug in the simulator: two runs of one seed differ: %s\n", totals.Divergence)
 		return exitWith(exitHarnessBug)
 	}
-	missing := missing(ctx, s, totals)
-	result, err := a.simResult(s, totals, missing, dir, started)
+	return a.concludeSearch(s, totals, missing(ctx, s, totals), dir, started)
+}
+
+// concludeSearch writes and prints what a search found, wherever its seeds were
+// played.
+func (a *app) concludeSearch(s search.Sweep, t search.Totals, missing []string, dir runDir, started time.Time) error {
+	result, err := a.simResult(s, t, missing, dir, started)
 	if err != nil {
 		return err
 	}
-	a.printTotals(s, totals, missing)
+	a.printTotals(s, t, missing)
 	fmt.Fprintf(a.stdout, "\nrun directory: %s\n", dir.path)
 	if err := reports.Write(dir.path, result); err != nil {
 		return err
 	}
-	a.printVerdict(result, totals)
+	a.printVerdict(result, t)
 	return exitWith(codeOf(result.Verdict))
 }
 
@@ -189,6 +190,7 @@ func (a *app) simResult(s search.Sweep, t search.Totals, missing []string, dir r
 		Group: s.Shapes[0].Group, CNI: s.Shapes[0].CNI, Seed: s.First, Commit: commit, Versions: versions, Started: started,
 		DurationSeconds: t.Took.Seconds(), Verdict: t.Verdict(missing), Unknowns: missing,
 		FaultsPlanned: countsOf(t.Planned), FaultsFired: countsOf(t.Fired), Checked: map[check.Invariant]int{},
+		Digest: t.Digest.String(),
 		Reproduce: commandLine(slices.Concat([]string{programName(), "run"}, namesOf(s), []string{"--cluster", simCluster, "--cleaner", s.Cleaner,
 			"--seeds", fmt.Sprintf("%d-%d", s.First, s.First+uint64(max(0, t.Seeds-1)))})...),
 	}
@@ -241,8 +243,9 @@ func (a *app) printTotals(s search.Sweep, t search.Totals, missing []string) {
 	fmt.Fprintf(a.stdout, "\n%d seeds and %d of them twice in %s: %.0f seeds/s, %.0f steps/s, %d steps a run, %s of virtual time\n",
 		t.Seeds, t.Again, t.Took.Round(time.Millisecond), rate(t.Seeds+t.Again, t.Took), rate(int(t.Steps), t.Took),
 		int(t.Steps)/max(1, t.Seeds), t.Virtual.Round(time.Minute))
-	fmt.Fprintf(a.stdout, "verdicts: %d Valid, %d Invalid, %d Unknown; %d findings about DANM's own CNI\n\n",
+	fmt.Fprintf(a.stdout, "verdicts: %d Valid, %d Invalid, %d Unknown; %d findings about DANM's own CNI\n",
 		t.Verdicts[check.Valid], t.Verdicts[check.Invalid], t.Verdicts[check.Unknown], t.Findings)
+	fmt.Fprintf(a.stdout, "digest of all histories: %s\n\n", t.Digest)
 	out := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "fault\tplanned\tfired\t")
 	kinds := schedule.SimFaultKinds()
