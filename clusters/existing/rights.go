@@ -7,29 +7,30 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 )
 
-// right is one thing that a run must be allowed to do, in all namespaces.
-type right struct {
-	group, resource, verb string
-	why                   string
+// Right is one thing that a run must be allowed to do, in all namespaces.
+type Right struct {
+	Group, Resource, Verb string
+	Why                   string
 }
 
-func (r right) String() string {
-	if r.group == "" {
-		return r.verb + " " + r.resource
+func (r Right) String() string {
+	if r.Group == "" {
+		return r.Verb + " " + r.Resource
 	}
-	return r.verb + " " + r.resource + "." + r.group
+	return r.Verb + " " + r.Resource + "." + r.Group
 }
 
 // rightsFor lists what a run needs, and nothing that it does not.
-func rightsFor(o Options, served []danm.NetworkKind) []right {
-	var all []right
+func rightsFor(o Options, served []danm.NetworkKind) []Right {
+	var all []Right
 	add := func(group, resource, why string, verbs ...string) {
 		for _, verb := range verbs {
-			all = append(all, right{group, resource, verb, why})
+			all = append(all, Right{group, resource, verb, why})
 		}
 	}
 	add("", "namespaces", "every lane has its own", "get", "list", "create", "delete")
@@ -54,14 +55,14 @@ func rightsFor(o Options, served []danm.NetworkKind) []right {
 	return all
 }
 
-// missingRights asks the API server for each.
-func (a access) missingRights(ctx context.Context, rights []right) ([]right, error) {
-	var missing []right
+// MissingRights asks the API server for each.
+func MissingRights(ctx context.Context, core kubernetes.Interface, rights []Right) ([]Right, error) {
+	var missing []Right
 	for _, r := range rights {
-		resource, subresource, _ := strings.Cut(r.resource, "/")
-		review, err := a.core.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		resource, subresource, _ := strings.Cut(r.Resource, "/")
+		review, err := core.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Group: r.group, Resource: resource, Subresource: subresource, Verb: r.verb,
+				Group: r.Group, Resource: resource, Subresource: subresource, Verb: r.Verb,
 			}},
 		}, metav1.CreateOptions{})
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
@@ -92,14 +93,25 @@ func (u undoing) removeNamespaces(ctx context.Context) error {
 	}
 	var errs []error
 	for i := range list.Items {
-		errs = append(errs, u.removeNamespace(ctx, list.Items[i].Name))
+		ns := &list.Items[i]
+		if _, isFleet := ns.Labels[clusters.FleetLabel]; !isFleet {
+			if err := u.endWorkload(ctx, ns.Name); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		err := DeleteNamespace(ctx, u.access.core, ns)
+		if err == nil {
+			u.sayf("namespace %s removed", ns.Name)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// removeNamespace lets pods end before their namespace does, so that every CNI
+// endWorkload lets pods end before their namespace does, so that every CNI
 // DEL finds the network that it has to give addresses back to.
-func (u undoing) removeNamespace(ctx context.Context, name string) error {
+func (u undoing) endWorkload(ctx context.Context, name string) error {
 	core := u.access.core
 	sets, err := core.AppsV1().StatefulSets(name).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -112,22 +124,25 @@ func (u undoing) removeNamespace(ctx context.Context, name string) error {
 			return fmt.Errorf("deleting StatefulSet %s/%s: %w", name, sets.Items[i].Name, err)
 		}
 	}
-	if err := errors.Join(u.awaitNoPods(ctx, name), u.awaitReleased(ctx, name)); err != nil {
-		return err
+	return errors.Join(u.awaitNoPods(ctx, name), u.awaitReleased(ctx, name))
+}
+
+// DeleteNamespace deletes this very namespace and returns when it is gone.
+func DeleteNamespace(ctx context.Context, core kubernetes.Interface, ns *corev1.Namespace) error {
+	namespaces := core.CoreV1().Namespaces()
+	err := namespaces.Delete(ctx, ns.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ns.UID}})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it is gone, and perhaps another has its name
 	}
-	if err := core.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting namespace %s: %w", name, err)
+	if err != nil {
+		return fmt.Errorf("deleting namespace %s: %w", ns.Name, err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, namespaceGoneTimeout, fmt.Errorf("namespace %s is not gone after %s", name, namespaceGoneTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, namespaceGoneTimeout, fmt.Errorf("namespace %s is not gone after %s", ns.Name, namespaceGoneTimeout))
 	defer cancel()
-	err = poll(ctx, undoPollInterval, func(ctx context.Context) (bool, error) {
-		_, err := core.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-		return apierrors.IsNotFound(err), nil
+	return poll(ctx, undoPollInterval, func(ctx context.Context) (bool, error) {
+		now, err := namespaces.Get(ctx, ns.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err) || err == nil && now.UID != ns.UID, nil
 	})
-	if err == nil {
-		u.sayf("namespace %s removed", name)
-	}
-	return err
 }
 
 func (u undoing) awaitNoPods(ctx context.Context, namespace string) error {

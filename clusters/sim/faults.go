@@ -184,8 +184,7 @@ func opportunity(c *call) string {
 
 // serve answers a granted call, with what a fault makes of it.
 func (w *world) serve(c *call) answer {
-	what := opportunity(c)
-	f := w.faults.at(callPoint, what)
+	f := w.faults.at(callPoint, c.words)
 	if f == nil {
 		return w.answer(c)
 	}
@@ -307,7 +306,7 @@ func (w *world) expire(s *stream) {
 func (w *world) strike() {
 	moment := "step"
 	for _, c := range w.granted {
-		moment = opportunity(c)
+		moment = c.words
 		w.faults.healAfter(moment)
 		if r := w.replicaOf(c.actor); r != nil {
 			if f := w.faults.at(cleanerPoint, moment); f != nil {
@@ -400,7 +399,7 @@ func (w *world) scale(f *fault) {
 
 // slow keeps calls in front of the API server if a fault says so.
 func (w *world) slow(calls []*call) bool {
-	f := w.faults.at(slowPoint, opportunity(calls[0]))
+	f := w.faults.at(slowPoint, calls[0].words)
 	if f == nil {
 		return false
 	}
