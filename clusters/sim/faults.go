@@ -383,7 +383,7 @@ func (w *world) hit(f *fault) bool {
 	case schedule.RemoveNode:
 		return w.loseNode(f)
 	case schedule.OutOfService:
-		return w.declareOutOfService()
+		return w.giveUpNode()
 	case schedule.EvictPod, schedule.DeletePod:
 		return w.strikePod(f)
 	case schedule.DeleteNamespace:
