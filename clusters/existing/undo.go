@@ -112,6 +112,9 @@ func (u undoing) removeNamespace(ctx context.Context, name string) error {
 			return fmt.Errorf("deleting StatefulSet %s/%s: %w", name, sets.Items[i].Name, err)
 		}
 	}
+	if err := u.deleteLonePods(ctx, name); err != nil {
+		return err
+	}
 	if err := errors.Join(u.awaitNoPods(ctx, name), u.awaitReleased(ctx, name)); err != nil {
 		return err
 	}
@@ -128,6 +131,24 @@ func (u undoing) removeNamespace(ctx context.Context, name string) error {
 		u.sayf("namespace %s removed", name)
 	}
 	return err
+}
+
+// deleteLonePods deletes those that no controller takes away with itself.
+func (u undoing) deleteLonePods(ctx context.Context, namespace string) error {
+	pods, err := u.access.core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing pods of %s: %w", namespace, err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if metav1.GetControllerOf(pod) != nil {
+			continue
+		}
+		if err := u.access.core.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting pod %s/%s: %w", namespace, pod.Name, err)
+		}
+	}
+	return nil
 }
 
 func (u undoing) awaitNoPods(ctx context.Context, namespace string) error {
