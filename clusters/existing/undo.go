@@ -124,6 +124,9 @@ func (u undoing) endWorkload(ctx context.Context, name string) error {
 			return fmt.Errorf("deleting StatefulSet %s/%s: %w", name, sets.Items[i].Name, err)
 		}
 	}
+	if err := u.deleteLonePods(ctx, name); err != nil {
+		return err
+	}
 	return errors.Join(u.awaitNoPods(ctx, name), u.awaitReleased(ctx, name))
 }
 
@@ -143,6 +146,24 @@ func DeleteNamespace(ctx context.Context, core kubernetes.Interface, ns *corev1.
 		now, err := namespaces.Get(ctx, ns.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err) || err == nil && now.UID != ns.UID, nil
 	})
+}
+
+// deleteLonePods deletes those that no controller takes away with itself.
+func (u undoing) deleteLonePods(ctx context.Context, namespace string) error {
+	pods, err := u.access.core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing pods of %s: %w", namespace, err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if metav1.GetControllerOf(pod) != nil {
+			continue
+		}
+		if err := u.access.core.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting pod %s/%s: %w", namespace, pod.Name, err)
+		}
+	}
+	return nil
 }
 
 func (u undoing) awaitNoPods(ctx context.Context, namespace string) error {
