@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,23 +33,42 @@ const (
 	kindSeeds   = "1-1200"
 )
 
-// The whole of a fleet as users have it: image, nodes, pods, logs. One pod is
-// deleted in the middle of its shard.
-func TestOnRealNodesADeletedPodChangesNothing(t *testing.T) {
+// The whole of a fleet as users have it: image, nodes, pods, logs.
+func TestOnRealNodes(t *testing.T) {
 	if os.Getenv(integration) == "" {
 		t.Skipf("needs a container engine and a node image; set %s=1", integration)
 	}
 	build(t)
-	w := &world{t: t, folder: t.TempDir()}
-	w.startKind()
-	image := w.loadImage()
+	cluster := &world{t: t, folder: t.TempDir()}
+	cluster.startKind()
+	image := cluster.loadImage()
+	for name, test := range map[string]func(*world, string){
+		"a pod that is deleted in the middle changes nothing": (*world).deleteOnePod,
+		"an interrupted fleet leaves nothing":                 (*world).interruptOnNodes,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := *cluster
+			w.t, w.folder = t, t.TempDir()
+			test(&w, image)
+		})
+	}
+}
 
+// onNodes is the fleet that both tests have.
+func (w *world) onNodes(image string) *chaos {
+	w.t.Helper()
 	c := w.chaos("fleet", "--kubeconfig", w.kubeconfig, "--context", w.context(), "--image", image, "--seeds", kindSeeds, "--shards", "4", "--yes")
+	if err := c.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+func (w *world) deleteOnePod(image string) {
+	t := w.t
 	seen := w.watchPods()
 	began := time.Now()
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	c := w.onNodes(image)
 	index := w.awaitPlaying(seen)
 	w.deletePod(t.Context(), index)
 	code, text := c.ends(t)
@@ -68,6 +88,23 @@ func TestOnRealNodesADeletedPodChangesNothing(t *testing.T) {
 	if fleet, one := digestIn(t, text), digestIn(t, alone); fleet != one {
 		t.Errorf("the fleet's digest is %s, that of one process %s", fleet, one)
 	}
+}
+
+func (w *world) interruptOnNodes(image string) {
+	t := w.t
+	seen := w.watchPods()
+	c := w.onNodes(image)
+	w.awaitPlaying(seen)
+	began := time.Now()
+	if err := c.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	code, text := c.ends(t)
+	t.Logf("from Ctrl-C to the end: %.1f s", time.Since(began).Seconds())
+	if code != 2 || !strings.Contains(text, "of 1200 seeds") || !slices.Contains(reproduce(text), "--resume") {
+		t.Errorf("exit code %d, want 2 and how to go on", code)
+	}
+	w.expectNothingLeft()
 }
 
 func (w *world) startKind() {
@@ -110,12 +147,17 @@ func (w *world) loadImage() string {
 	began := time.Now()
 	image := fmt.Sprintf("danm-chaos/fleet-test:%d", os.Getpid())
 	archive := filepath.Join(w.folder, "image.tar")
-	engineDoes(t, "build", "--quiet", "--target", "danm-chaos", "--tag", image, w.buildContext())
-	t.Cleanup(func() {
-		if _, err := engine.Run(context.Background(), "rmi", "--force", image); err != nil {
-			t.Error(err)
-		}
-	})
+	// An old builder makes the cleaner's image on the way, which has to have a
+	// name to be found and removed by.
+	folder := w.buildContext()
+	for target, name := range map[string]string{"prebuilt": image + "-cleaner", "danm-chaos": image} {
+		engineDoes(t, "build", "--quiet", "--target", target, "--tag", name, folder)
+		t.Cleanup(func() {
+			if _, err := engine.Run(context.Background(), "rmi", "--force", name); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	engineDoes(t, "save", "--output", archive, image)
 	data, err := os.ReadFile(archive)
 	if err != nil {
@@ -143,8 +185,8 @@ func engineDoes(t *testing.T, args ...string) {
 	}
 }
 
-// buildContext is a folder with what the Dockerfile takes and nothing else. The
-// image of the cleaner, which an old builder makes on the way, needs some file.
+// buildContext is a folder with what the Dockerfile takes and nothing else. For
+// the cleaner's image any file will do.
 func (w *world) buildContext() string {
 	w.t.Helper()
 	root, err := controlplane.ProjectRoot()
@@ -155,7 +197,7 @@ func (w *world) buildContext() string {
 	if err := os.MkdirAll(filepath.Join(folder, "bin"), 0o755); err != nil {
 		w.t.Fatal(err)
 	}
-	for to, from := range map[string]string{"Dockerfile": filepath.Join(root, "Dockerfile"), "bin/danm-chaos": program, "bin/danm-cleaner": program} {
+	for to, from := range map[string]string{"Dockerfile": filepath.Join(root, "Dockerfile"), "bin/danm-chaos": program, "bin/danm-cleaner": filepath.Join(root, "LICENSE")} {
 		data, err := os.ReadFile(from)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(folder, to), data, 0o755)

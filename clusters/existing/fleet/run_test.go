@@ -268,7 +268,7 @@ func TestWhoMayNotIsToldWhatIsMissingAndNothingIsMade(t *testing.T) {
 		}
 	}
 	want := []string{"create namespaces", "delete namespaces", "create serviceaccounts", "create roles.rbac.authorization.k8s.io",
-		"create rolebindings.rbac.authorization.k8s.io", "create jobs.batch", "create configmaps"}
+		"create rolebindings.rbac.authorization.k8s.io", "create jobs.batch", "delete jobs.batch", "create configmaps"}
 	if code != 64 || !slices.Equal(missing, want) {
 		t.Errorf("exit code %d, missing %q, want %q", code, missing, want)
 	}
