@@ -244,6 +244,10 @@ func TestOnlyExpiredFleetsAreRemovedByTheNext(t *testing.T) {
 	if left := w.fleets(); !slices.Equal(left, []string{"chaos-fleet-new"}) {
 		t.Errorf("left: %v", left)
 	}
+	if err := w.core.CoreV1().Namespaces().Delete(t.Context(), "chaos-fleet-new", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.await("the other to go, too", func() bool { return len(w.fleets()) == 0 })
 }
 
 func TestWhoMayNotIsToldWhatIsMissingAndNothingIsMade(t *testing.T) {

@@ -45,7 +45,14 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(folder)
 	program = filepath.Join(folder, "danm-chaos")
-	return m.Run()
+	code := m.Run()
+	if shared != nil {
+		if err := shared.Close(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	return code
 }
 
 // build makes the program once, and only if a test needs it.
@@ -80,24 +87,35 @@ func newWorld(t *testing.T) *world {
 		t.Skipf("the Kubernetes programs are not built yet: set KUBERNETES_BIN_DIR, or run `make chaos` once (%v)", err)
 	}
 	build(t)
-	w := &world{t: t, folder: t.TempDir()}
-	c, err := controlplane.Start(t.Context(), controlplane.Options{
-		RunID: fmt.Sprintf("fleet-test-%d-%s", os.Getpid(), filepath.Base(w.folder)), Group: danm.GroupDanmIO, Controllers: []string{"job-controller"},
-	})
+	c, err := startShared()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := c.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	w := &world{t: t, folder: t.TempDir()}
 	if w.config, err = c.RESTConfig(clusters.UserHarness); err != nil {
 		t.Fatal(err)
 	}
 	w.core = kubernetes.NewForConfigOrDie(w.config)
 	w.kubeconfig = w.writeKubeconfig("admin", "")
+	if left := w.fleets(); len(left) > 0 {
+		t.Fatalf("an earlier test left %v", left)
+	}
 	return w
+}
+
+// shared is the control plane of all tests, once one of them needed it. What a
+// fleet leaves behind is seen by the next.
+var shared *controlplane.Cluster
+
+func startShared() (*controlplane.Cluster, error) {
+	if shared != nil {
+		return shared, nil
+	}
+	var err error
+	shared, err = controlplane.Start(context.Background(), controlplane.Options{
+		RunID: fmt.Sprintf("fleet-test-%d", os.Getpid()), Group: danm.GroupDanmIO, Controllers: []string{"job-controller"},
+	})
+	return shared, err
 }
 
 // writeKubeconfig writes one of the administrator, or of somebody that the

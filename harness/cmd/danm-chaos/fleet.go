@@ -52,11 +52,11 @@ func (a *app) newFleet(ctx context.Context, f fleetFlags, names []string) error 
 	if err != nil {
 		return err
 	}
-	ctx, signals := catchInterrupts(ctx, a.stderr)
-	defer signals.release()
 	if err := a.examineFleet(ctx, f, p, p.Shards); err != nil {
 		return err
 	}
+	ctx, signals := catchInterrupts(ctx, a.stderr)
+	defer signals.release()
 	p.Started = time.Now()
 	dir, err := newRunDir(f.out, p.Started, s.First)
 	if err != nil {
@@ -87,13 +87,13 @@ func (a *app) resumeFleet(ctx context.Context, f fleetFlags) error {
 	if c.gathered, err = folder.kept(p); err != nil {
 		return err
 	}
-	ctx, signals := catchInterrupts(ctx, a.stderr)
-	defer signals.release()
 	if left := c.left(); len(left) > 0 {
 		if err := a.examineFleet(ctx, f, p, left); err != nil {
 			return err
 		}
 	}
+	ctx, signals := catchInterrupts(ctx, a.stderr)
+	defer signals.release()
 	return c.run(ctx, signals)
 }
 
@@ -258,6 +258,9 @@ func (c *campaign) conclude(ctx context.Context) error {
 	t := c.merged()
 	t.Took = c.duration()
 	s := searched{sweep: c.sweep, totals: t, missing: slices.Concat(c.lacks(), missing(ctx, c.sweep, t)), dir: c.folder.runDir, started: c.plan.Started}
+	if commits := c.commits(); len(commits) == 1 {
+		s.commit = commits[0]
+	}
 	if len(c.left()) > 0 {
 		s.resume = commandLine(programName(), "fleet", "--resume", c.folder.path, "--kubeconfig", c.flags.kubeconfig, "--context", c.flags.context)
 	}
@@ -314,7 +317,6 @@ func (c *campaign) cleanCode() int {
 // lacks lists why the fleet as a whole answers less than it was asked.
 func (c *campaign) lacks() []string {
 	var lines []string
-	commits := map[string]bool{}
 	for _, shard := range c.plan.Shards {
 		r, ok := c.gathered[shard]
 		switch why := c.lost[shard]; {
@@ -325,14 +327,20 @@ func (c *campaign) lacks() []string {
 		case r.Omitted > 0:
 			lines = append(lines, fmt.Sprintf("seeds %s: %d failures more had no room in the result", shard, r.Omitted))
 		}
-		if ok {
-			commits[r.Commit] = true
-		}
 	}
-	if len(commits) > 1 {
-		lines = append(lines, "shards were played by different builds: "+strings.Join(slices.Sorted(maps.Keys(commits)), ", "))
+	if commits := c.commits(); len(commits) > 1 {
+		lines = append(lines, "shards were played by different builds: "+strings.Join(commits, ", "))
 	}
 	return lines
+}
+
+// commits are those that the programs in the pods were built from.
+func (c *campaign) commits() []string {
+	seen := map[string]bool{}
+	for _, r := range c.gathered {
+		seen[r.Commit] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // storeShrunk stores the failures that shards made small.
