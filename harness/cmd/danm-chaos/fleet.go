@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/danm-chaos/danm-chaos/clusters/existing"
 	"github.com/danm-chaos/danm-chaos/clusters/existing/fleet"
 	"github.com/danm-chaos/danm-chaos/clusters/sim"
 	"github.com/danm-chaos/danm-chaos/harness/check"
@@ -158,17 +159,19 @@ func (c *campaign) play(ctx context.Context, signals *interrupts) error {
 	}
 	o.Progress = c.app.stdout
 	f, err := fleet.Open(ctx, o, time.Now())
-	if err != nil {
+	if refusal := (*existing.Refusal)(nil); errors.As(err, &refusal) {
 		return c.app.refused(err)
+	}
+	if err != nil {
+		c.loseLeft(ctx, err)
+		return nil
 	}
 	lost, err := f.Gather(ctx, fleet.Sink{Took: c.took, Told: c.told})
 	cleanup, cancel := signals.cleanup(ctx)
 	defer cancel()
 	c.leftover = f.Close(cleanup)
-	if err != nil && ctx.Err() == nil {
-		for _, shard := range c.left() {
-			c.lose(shard, err.Error())
-		}
+	if err != nil {
+		c.loseLeft(ctx, err)
 	}
 	for name, why := range lost {
 		if shard, err := search.ParseShard(name); err == nil {
@@ -176,6 +179,17 @@ func (c *campaign) play(ctx context.Context, signals *interrupts) error {
 		}
 	}
 	return nil
+}
+
+// loseLeft notes that all shards without result have none for the same reason.
+// An interruption is told as such.
+func (c *campaign) loseLeft(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	for _, shard := range c.left() {
+		c.lose(shard, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
 }
 
 // lose notes why a shard has no result, unless that is known.
