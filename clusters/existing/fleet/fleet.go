@@ -192,6 +192,12 @@ func remove(ctx context.Context, core kubernetes.Interface, ns *corev1.Namespace
 			return fmt.Errorf("deleting Job %s/%s: %w", ns.Name, jobs.Items[i].Name, err)
 		}
 	}
+	// By force, because pods on a lost node do not end, and ours hold nothing
+	// that somebody else could be given too early.
+	err = core.CoreV1().Pods(ns.Name).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("deleting pods of %s: %w", ns.Name, err)
+	}
 	if err := existing.DeleteNamespace(ctx, core, ns); err != nil {
 		return err
 	}

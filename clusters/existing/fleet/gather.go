@@ -219,7 +219,7 @@ func (g *gathering) tell(ctx context.Context, pods []corev1.Pod) {
 		p := &pods[i]
 		shard, ok := g.shardOf(p)
 		switch {
-		case !ok || !g.left[shard]:
+		case !ok || !g.left[shard] || p.DeletionTimestamp != nil:
 		case p.Status.Phase == corev1.PodPending:
 			s.Waiting[waitingFor(p)]++
 		case p.Status.Phase == corev1.PodRunning:

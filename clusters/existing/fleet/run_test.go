@@ -272,7 +272,7 @@ func TestWhoMayNotIsToldWhatIsMissingAndNothingIsMade(t *testing.T) {
 		}
 	}
 	want := []string{"create namespaces", "delete namespaces", "create serviceaccounts", "create roles.rbac.authorization.k8s.io",
-		"create rolebindings.rbac.authorization.k8s.io", "create jobs.batch", "delete jobs.batch", "create configmaps"}
+		"create rolebindings.rbac.authorization.k8s.io", "create jobs.batch", "delete jobs.batch", "create configmaps", "deletecollection pods"}
 	if code != 64 || !slices.Equal(missing, want) {
 		t.Errorf("exit code %d, missing %q, want %q", code, missing, want)
 	}
@@ -352,6 +352,44 @@ func TestADeletedPodIsRunAgain(t *testing.T) {
 	_, alone := w.search("1-20").ends(t)
 	if fleet, one := digestIn(t, text), digestIn(t, alone); fleet != one {
 		t.Errorf("the fleet's digest is %s, that of one process %s", fleet, one)
+	}
+	w.expectNothingLeft()
+}
+
+// Nobody is there any more who could say that the pod has ended, neither for its
+// Job nor for the end of the namespace.
+func TestAShardWhoseNodeIsLostIsPlayedElsewhere(t *testing.T) {
+	w := newWorld(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lost"}, Spec: corev1.NodeSpec{Unschedulable: true}}
+	if _, err := w.core.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.core.CoreV1().Nodes().Delete(context.Background(), "lost", metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	first := make(chan struct{}, 1)
+	first <- struct{}{}
+	n := w.startNodes(func(index string) fate {
+		if index == "1" {
+			select {
+			case <-first:
+				return isLost
+			default:
+			}
+		}
+		return plays
+	})
+	c := w.fleet(append(small, "--seeds", "1-20", "--shards", "2")...)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.await("both pods", func() bool { return len(n.ran()) == 2 })
+	w.deletePod(t.Context(), "1") // as Kubernetes does when the node was silent for long enough
+	code, _ := c.ends(t)
+	if ran := n.ran(); code != 0 || !slices.Equal(ran, []string{"0", "1", "1"}) {
+		t.Errorf("exit code %d, pods of indexes %v", code, ran)
 	}
 	w.expectNothingLeft()
 }
