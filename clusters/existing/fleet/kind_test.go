@@ -40,16 +40,20 @@ func TestOnRealNodes(t *testing.T) {
 	}
 	build(t)
 	cluster := &world{t: t, folder: t.TempDir()}
-	cluster.startKind()
+	nodes := cluster.startKind()
 	image := cluster.loadImage()
-	for name, test := range map[string]func(*world, string){
-		"a pod that is deleted in the middle changes nothing": (*world).deleteOnePod,
-		"an interrupted fleet leaves nothing":                 (*world).interruptOnNodes,
+	for _, tt := range []struct {
+		name string
+		test func(*world)
+	}{
+		{"an interrupted fleet leaves nothing", func(w *world) { w.interruptOnNodes(image) }},
+		{"a pod that is deleted in the middle changes nothing", func(w *world) { w.deleteOnePod(image) }},
+		{"a node that is lost in the middle changes nothing", func(w *world) { w.loseOneNode(image, nodes) }},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			w := *cluster
 			w.t, w.folder = t, t.TempDir()
-			test(&w, image)
+			tt.test(&w)
 		})
 	}
 }
@@ -81,13 +85,41 @@ func (w *world) deleteOnePod(image string) {
 		t.Errorf("the shard whose pod was deleted had pods %v, want two", pods)
 	}
 	w.expectNothingLeft()
+	w.expectLikeOneProcess(text)
+}
 
-	began = time.Now()
+func (w *world) expectLikeOneProcess(text string) {
+	t := w.t
+	t.Helper()
+	began := time.Now()
 	_, alone := w.chaos("run", "--cluster", "sim", "--seeds", kindSeeds, "--out", "alone").ends(t)
 	t.Logf("one process: %.1f s", time.Since(began).Seconds())
 	if fleet, one := digestIn(t, text), digestIn(t, alone); fleet != one {
 		t.Errorf("the fleet's digest is %s, that of one process %s", fleet, one)
 	}
+}
+
+func (w *world) loseOneNode(image string, nodes *kind.Cluster) {
+	t := w.t
+	seen := w.watchPods()
+	began := time.Now()
+	c := w.onNodes(image)
+	index := w.awaitPlaying(seen)
+	node := w.podOf(index).Spec.NodeName
+	if err := nodes.FailNode(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	code, text := c.ends(t)
+	t.Logf("fleet of 4 shards, one node lost: %.1f s", time.Since(began).Seconds())
+	seen.end()
+	if code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if pods := seen.of(index); len(pods) < 2 {
+		t.Errorf("the shard whose node was lost had pods %v, want another", pods)
+	}
+	w.expectNothingLeft()
+	w.expectLikeOneProcess(text)
 }
 
 func (w *world) interruptOnNodes(image string) {
@@ -107,7 +139,7 @@ func (w *world) interruptOnNodes(image string) {
 	w.expectNothingLeft()
 }
 
-func (w *world) startKind() {
+func (w *world) startKind() *kind.Cluster {
 	t := w.t
 	t.Helper()
 	began := time.Now()
@@ -128,6 +160,7 @@ func (w *world) startKind() {
 		t.Fatal(err)
 	}
 	w.core = kubernetes.NewForConfigOrDie(w.config)
+	return c
 }
 
 func (w *world) context() string {

@@ -2,7 +2,6 @@ package fleet_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -62,7 +61,10 @@ func TestFourShardsFindWhatOneProcessFinds(t *testing.T) {
 	if fleet, one := digestIn(t, text), digestIn(t, alone); fleet != one {
 		t.Errorf("the fleet's digest is %s, that of one process %s", fleet, one)
 	}
-	for _, file := range []string{"run.json", "verdicts.json", "report.html", "report.md", "junit.xml", "metrics.prom"} {
+	if stored, err := os.ReadFile(filepath.Join(w.folder, "out", "latest", "run.json")); err != nil || !strings.Contains(string(stored), `"digest": "`+digestIn(t, text)+`"`) {
+		t.Errorf("run.json does not hold the digest: %v", err)
+	}
+	for _, file := range []string{"verdicts.json", "report.html", "report.md", "junit.xml", "metrics.prom"} {
 		if _, err := os.Stat(filepath.Join(w.folder, "out", "latest", file)); err != nil {
 			t.Error(err)
 		}
@@ -396,11 +398,18 @@ func TestAShardWhoseNodeIsLostIsPlayedElsewhere(t *testing.T) {
 
 func (w *world) deletePod(ctx context.Context, index string) {
 	w.t.Helper()
-	pods, err := w.core.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: "batch.kubernetes.io/job-completion-index=" + index})
-	if err != nil || len(pods.Items) != 1 {
-		w.t.Fatal(fmt.Errorf("pods of index %s: %d, %w", index, len(pods.Items), err))
-	}
-	if err := w.core.CoreV1().Pods(pods.Items[0].Namespace).Delete(ctx, pods.Items[0].Name, metav1.DeleteOptions{}); err != nil {
+	p := w.podOf(index)
+	if err := w.core.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// podOf returns the only pod of a shard.
+func (w *world) podOf(index string) *corev1.Pod {
+	w.t.Helper()
+	pods, err := w.core.CoreV1().Pods("").List(w.t.Context(), metav1.ListOptions{LabelSelector: "batch.kubernetes.io/job-completion-index=" + index})
+	if err != nil || len(pods.Items) != 1 {
+		w.t.Fatalf("pods of index %s: %d, %v", index, len(pods.Items), err)
+	}
+	return &pods.Items[0]
 }

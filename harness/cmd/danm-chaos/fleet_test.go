@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/danm-chaos/danm-chaos/clusters/existing/fleet"
+	"github.com/danm-chaos/danm-chaos/clusters/sim"
 	"github.com/danm-chaos/danm-chaos/harness/check"
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
 	"github.com/danm-chaos/danm-chaos/harness/search"
@@ -208,6 +209,44 @@ func TestProgressTellsWhatIsGatheredAndWhatStillRuns(t *testing.T) {
 	for _, want := range []string{"1 of 4 shards, 8 seeds, ", ", 1 Invalid, 0 of ", "waiting pods: 1 ImagePullBackOff, waiting pods: 2 Unschedulable\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got %q, want %q in it", out, want)
+		}
+	}
+}
+
+// No shard of four reaches everything, all of them together do.
+func TestCoverageIsJudgedForAllShardsTogether(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		spare schedule.FaultKind // fires in none
+		want  int
+	}{
+		{"everything is reached by some shard", "", exitValid},
+		{"one fault is fired by none", schedule.SimFaultKinds()[0], exitUnknown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, out, _ := newCampaign(t, "--seeds", "1-2000")
+			for i, shard := range c.plan.Shards {
+				c.takes(t, shard, playedShard(t, shard, func(r *search.ShardResult) { cover(r, i, tt.spare) }))
+			}
+			code := c.app.exitCode(c.conclude(t.Context()))
+			if said := strings.Contains(out.String(), "never fired"); code != tt.want || said != (tt.spare != "") {
+				t.Errorf("exit code %d, want %d:\n%s", code, tt.want, out)
+			}
+		})
+	}
+}
+
+// cover has a shard reach its quarter of what there is.
+func cover(r *search.ShardResult, quarter int, spare schedule.FaultKind) {
+	r.Totals.Fired, r.Totals.Reached = map[schedule.FaultKind]int{}, map[string]int{}
+	for i, kind := range schedule.SimFaultKinds() {
+		if i%4 == quarter && kind != spare {
+			r.Totals.Fired[kind] = 1
+		}
+	}
+	for i, what := range sim.Sometimes() {
+		if i%4 == quarter {
+			r.Totals.Reached[what] = 1
 		}
 	}
 }
