@@ -23,11 +23,11 @@ RUN = bin/danm-chaos run $(SCENARIO) --cluster $(CLUSTER) --cleaner '$(CLEANER)'
 	$(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
 
 .DEFAULT_GOAL := help
-.PHONY: help build programs chaos sweep stress regression canaries test bench lint rules chaos-mesh fuzz verify image fleet-test doctor clean
+.PHONY: help build programs chaos sweep stress regression canaries test bench lint rules existing-kind chaos-mesh fleet-test fuzz verify image doctor clean
 
 help: ## list the targets
 	@echo 'variables: SCENARIO CLUSTER CLEANER ITERATIONS SEED LANES OUT BASELINE SWEEP'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/danm-chaos and bin/danm-cleaner
 	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -o bin/ ./cleaner/cmd/danm-cleaner ./harness/cmd/danm-chaos
@@ -77,6 +77,9 @@ lint: ## run go vet and staticcheck
 rules: ## check the alert rules by promtool, which is built first (minutes)
 	go -C clusters/tools/prometheus build -tags remove_all_sd -o ../../../bin/promtool github.com/prometheus/prometheus/cmd/promtool
 	PROMTOOL='$(CURDIR)/bin/promtool' go test ./cleaner/deploy -run Promtool
+
+existing-kind: ## test on a kind cluster made beforehand, as one of others: shutdowns by hooks, a killed run (4 minutes)
+	DANM_KIND_TEST=1 go test ./clusters/existing -run KindCluster -v -timeout 20m
 
 chaos-mesh: programs ## test with Chaos Mesh's own controller-manager, which is built first (minutes)
 	CGO_ENABLED=0 go -C clusters/tools/chaosmesh build -trimpath -ldflags '-s -w' -o ../../../bin/chaos-controller-manager github.com/chaos-mesh/chaos-mesh/cmd/chaos-controller-manager

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/cleaner/ownership"
@@ -31,7 +30,7 @@ const (
 
 // clients are the two ways to the API.
 type clients struct {
-	core kubernetes.Interface
+	core coreAPI
 	danm *danm.Client
 }
 

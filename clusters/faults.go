@@ -96,15 +96,3 @@ type NodeTainter interface {
 	// UntaintNode takes back what TaintNode did.
 	UntaintNode(ctx context.Context, name string) error
 }
-
-// CleanerPod is a pod that the cleaner under test runs in.
-type CleanerPod struct {
-	Namespace, Name, UID, Container string
-	Leads                           bool // it holds the Lease
-}
-
-// CleanerPodLister is a cluster whose cleaner runs in pods.
-type CleanerPodLister interface {
-	// CleanerPods returns those that are Ready, by name.
-	CleanerPods(ctx context.Context) ([]CleanerPod, error)
-}

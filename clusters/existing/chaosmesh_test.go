@@ -185,9 +185,9 @@ func (w *world) matchCleanerPods(ctx context.Context, pods []corev1.Pod, process
 	}
 }
 
-// leader is who holds the cleaner's Lease.
-func (w *world) leader() string {
-	list, err := w.core.CoordinationV1().Leases(cleanerSpace).List(w.t.Context(), metav1.ListOptions{})
+// leaderIn is who holds the Lease of the cleaner in a namespace.
+func (w *world) leaderIn(namespace string) string {
+	list, err := w.core.CoordinationV1().Leases(namespace).List(w.t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) == 0 || list.Items[0].Spec.HolderIdentity == nil {
 		return ""
 	}
@@ -198,7 +198,7 @@ func TestChaosMeshKillsTheLeadingCleanerInTheMiddleOfReleases(t *testing.T) {
 	w := newWorldOf(t, 2)
 	w.startChaosMesh()
 	w.runCleanerPods(io.Discard)
-	w.await("a leader", func() bool { return w.leader() != "" })
+	w.await("a leader", func() bool { return w.leaderIn(cleanerSpace) != "" })
 	scenario := filepath.Join(w.folder, "failover.yaml")
 	shipped, err := os.ReadFile("../../scenarios/cleaner-failover.yaml")
 	if err != nil {

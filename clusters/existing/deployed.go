@@ -94,8 +94,9 @@ func describe(d *appsv1.Deployment, o Options) Deployed {
 		if _, tag, ok := strings.Cut(named, ":"); ok {
 			out.Version = tag
 		}
-		// client-go names a program's writes after its file.
-		out.Managers = append(out.Managers, imageName(c.Image))
+		// client-go names a program's writes after its file, which images and
+		// containers are mostly named after.
+		out.Managers = append(out.Managers, imageName(c.Image), c.Name)
 		if len(c.Command) > 0 {
 			out.Managers = append(out.Managers, path.Base(c.Command[0]))
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,34 +95,7 @@ func (c *Cluster) worker(ctx context.Context, name string) (*corev1.Node, error)
 	return c.access.core.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 }
 
-// CleanerPods implements clusters.CleanerPodLister. A replica names itself after
-// its pod in the Lease.
+// CleanerPods implements clusters.CleanerPodLister.
 func (c *Cluster) CleanerPods(ctx context.Context) ([]clusters.CleanerPod, error) {
-	core := c.access.core
-	pods, err := core.CoreV1().Pods(c.cleaner.Namespace).List(ctx, metav1.ListOptions{LabelSelector: c.cleaner.Selector})
-	if err != nil {
-		return nil, fmt.Errorf("listing the cleaner's pods: %w", err)
-	}
-	leases, err := core.CoordinationV1().Leases(c.cleaner.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing the cleaner's Leases: %w", err)
-	}
-	var holders []string
-	for i := range leases.Items {
-		if holder := leases.Items[i].Spec.HolderIdentity; holder != nil {
-			holders = append(holders, *holder)
-		}
-	}
-	var found []clusters.CleanerPod
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning {
-			continue
-		}
-		leads := slices.ContainsFunc(holders, func(h string) bool { return h == pod.Name || strings.HasPrefix(h, pod.Name+"_") })
-		found = append(found, clusters.CleanerPod{
-			Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Container: pod.Spec.Containers[0].Name, Leads: leads,
-		})
-	}
-	return found, nil
+	return clusters.ListCleanerPods(ctx, c.access.core, c.cleaner.Namespace, c.cleaner.Selector)
 }

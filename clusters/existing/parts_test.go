@@ -21,7 +21,7 @@ func deployment(namespace, name, image string, args ...string) *appsv1.Deploymen
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{}, Template: corev1.PodTemplateSpec{
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image, Args: args}}}}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image, Args: args}}}}},
 	}
 }
 
@@ -68,7 +68,7 @@ func TestADeploymentTellsVersionQuarantinesAndManagers(t *testing.T) {
 	d := deployment("danm-cleaner", "danm-cleaner", "registry.example:5000/danm/danm-cleaner:v1.2", "run", "--release-quarantine=30s", "--orphan-quarantine", "2m")
 	d.Spec.Template.Spec.Containers[0].Command = []string{"/bin/cleaner"}
 	got := describe(d, Options{CleanerManagers: []string{"mine"}})
-	want := []string{"v1.2", "30s", "2m0s", "cleaner,danm-cleaner,mine"}
+	want := []string{"v1.2", "30s", "2m0s", "cleaner,danm-cleaner,main,mine"}
 	if diff := cmp.Diff(want, []string{got.Version, got.ReleaseQuarantine.String(), got.OrphanQuarantine.String(), strings.Join(got.Managers, ",")}); diff != "" {
 		t.Errorf("wrong description (-want +got):\n%s", diff)
 	}

@@ -23,6 +23,18 @@ import (
 // the resourceVersion, and of nodes, whose status never rests, the content.
 func (w *world) objects() map[string]string {
 	w.t.Helper()
+	return w.objectsBy(func(resource string, o unstructured.Unstructured) string {
+		if resource == "nodes" {
+			return withoutStatus(w.t, o)
+		}
+		return o.GetResourceVersion()
+	})
+}
+
+// objectsBy lists everything but leases, events and what is in namespaces of
+// runs, with what tells whether it changed.
+func (w *world) objectsBy(state func(resource string, o unstructured.Unstructured) string) map[string]string {
+	w.t.Helper()
 	lists, err := w.core.Discovery().ServerPreferredResources()
 	if err != nil {
 		w.t.Fatal(err)
@@ -43,7 +55,7 @@ func (w *world) objects() map[string]string {
 			}
 			for _, o := range all.Items {
 				if !strings.HasPrefix(o.GetNamespace(), "chaos-") {
-					found[fmt.Sprintf("%s %s/%s", r.Name, o.GetNamespace(), o.GetName())] = state(w.t, r.Name, o)
+					found[fmt.Sprintf("%s %s/%s", r.Name, o.GetNamespace(), o.GetName())] = state(r.Name, o)
 				}
 			}
 		}
@@ -51,11 +63,9 @@ func (w *world) objects() map[string]string {
 	return found
 }
 
-func state(t *testing.T, resource string, o unstructured.Unstructured) string {
+// withoutStatus is all of an object that people write.
+func withoutStatus(t *testing.T, o unstructured.Unstructured) string {
 	t.Helper()
-	if resource != "nodes" {
-		return o.GetResourceVersion()
-	}
 	delete(o.Object, "status")
 	o.SetResourceVersion("")
 	o.SetManagedFields(nil)
@@ -175,26 +185,42 @@ func TestARunThatWasKilledInMidFaultIsCleanedUp(t *testing.T) {
 	w := newWorld(t)
 	w.startFixedCleaner()
 	before := w.objects()
-	c := w.chaos(w.runArgs("node-shutdown", "--iterations", "5", "--seed", "7")...)
+	isOff := func(string) bool { return true } // soon enough: nothing else is asked of the node
+	w.expectCleaned(w.killInMidFault(isOff, w.runArgs("node-shutdown", "--iterations", "5", "--seed", "7")))
+	w.expectUntouched(before)
+}
+
+// killInMidFault runs danm-chaos, kills it when it says that it switches a node
+// off and the node is, and names the node.
+func (w *world) killInMidFault(isOff func(node string) bool, args []string) string {
+	w.t.Helper()
+	c := w.chaos(args...)
 	if err := c.Start(); err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	w.await("a node to be switched off", func() bool { return w.switchedOff() != "" })
+	w.await("a node to be switched off", func() bool {
+		node := w.switchedOff()
+		return node != "" && isOff(node)
+	})
 	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
 	_ = c.Wait() // it was killed
-	off := w.switchedOff()
-	code, text := w.chaos("clean").ends(t)
+	return w.switchedOff()
+}
+
+// expectCleaned has clean undo a run that switched a node off.
+func (w *world) expectCleaned(off string) {
+	w.t.Helper()
+	code, text := w.chaos("clean").ends(w.t)
 	if code != 0 {
-		t.Errorf("clean ended with %d", code)
+		w.t.Errorf("clean ended with %d", code)
 	}
 	for _, want := range []string{"node " + off + " switched on, it is Ready again", "removed", "given back", ": cleaned"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("clean does not say %q", want)
+			w.t.Errorf("clean does not say %q", want)
 		}
 	}
-	w.expectUntouched(before)
 	w.expectNoJournal()
 }
 

@@ -70,14 +70,16 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// build makes the programs once, and only if a test needs them.
+// build makes the programs once, and only if a test needs them. They are static,
+// because an image has nothing else.
 func build(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(programs, "danm-chaos")); err == nil {
 		return
 	}
-	out, err := exec.Command("go", "build", "-o", programs, "../../cleaner/cmd/danm-cleaner", "../../harness/cmd/danm-chaos").CombinedOutput()
-	if err != nil {
+	cmd := exec.Command("go", "build", "-o", programs, "../../cleaner/cmd/danm-cleaner", "../../harness/cmd/danm-chaos")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building: %v\n%s", err, out)
 	}
 }
@@ -93,6 +95,7 @@ type world struct {
 	hooks      *httptest.Server
 	env        []string
 	folder     string
+	waitMax    time.Duration
 }
 
 func newWorld(t *testing.T) *world { return newWorldOf(t, 1) }
@@ -108,7 +111,7 @@ func newWorldOf(t *testing.T, replicas int32) *world {
 		t.Skipf("the Kubernetes programs are not built yet: set KUBERNETES_BIN_DIR, or run `make chaos` once (%v)", err)
 	}
 	build(t)
-	w := &world{t: t, folder: t.TempDir()}
+	w := &world{t: t, folder: t.TempDir(), waitMax: waitMax}
 	w.start()
 	w.hooks = httptest.NewServer(http.HandlerFunc(w.hook))
 	t.Cleanup(w.hooks.Close)
@@ -246,13 +249,13 @@ func (w *world) startFixedCleaner() {
 
 func (w *world) await(what string, done func() bool) {
 	w.t.Helper()
-	deadline := time.After(waitMax)
+	deadline := time.After(w.waitMax)
 	ticker := time.NewTicker(waitInterval)
 	defer ticker.Stop()
 	for !done() {
 		select {
 		case <-deadline:
-			w.t.Fatalf("waited %s for %s", waitMax, what)
+			w.t.Fatalf("waited %s for %s", w.waitMax, what)
 		case <-ticker.C:
 		}
 	}

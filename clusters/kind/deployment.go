@@ -52,7 +52,16 @@ type deployment struct {
 	err    error // how it ended, valid once exited is closed
 }
 
-var _ clusters.CleanerProcess = (*deployment)(nil)
+var (
+	_ clusters.CleanerProcess   = (*deployment)(nil)
+	_ clusters.CleanerPodLister = (*Cluster)(nil)
+)
+
+// CleanerPods implements clusters.CleanerPodLister. A cleaner that is no
+// Deployment has none.
+func (c *Cluster) CleanerPods(ctx context.Context) ([]clusters.CleanerPod, error) {
+	return clusters.ListCleanerPods(ctx, c.client, cleanerNamespace, cleanerSelector)
+}
 
 // placement says on which nodes the cleaner's pods may be.
 type placement func(*corev1.PodSpec)

@@ -31,6 +31,16 @@ const (
 	cniLog         = "/var/log/danm-cni.log"
 )
 
+// Routes are of a node's memory. The script that makes them is kept in the node
+// and run before its kubelet, so that a node which somebody else starts again,
+// by the engine's command line, has them too.
+const (
+	routesScript = "/etc/danm-chaos-routes"
+	routesUnit   = "/etc/systemd/system/kubelet.service.d/20-danm-chaos-routes.conf"
+	// A kubelet that starts without routes is still better than none.
+	routesUnitText = "[Service]\nExecStartPre=-/bin/sh -e " + routesScript + "\n"
+)
+
 // networkConfig configures the network of a node. Without DANM's plugin, every
 // pod gets the ordinary network.
 func networkConfig(n node, group danm.Group, variant danmcni.Variant) (string, error) {
@@ -77,9 +87,18 @@ func routesOf(self string, all []node) string {
 }
 
 func setRoutes(ctx context.Context, self string, all []node) error {
-	script := routesOf(self, all)
-	if _, err := engine.RunInput(ctx, strings.NewReader(script), "exec", "--interactive", self, "sh", "-e"); err != nil {
+	const keepAndRun = "cat >" + routesScript + " && sh -e " + routesScript
+	if err := inNode(ctx, self, []byte(routesOf(self, all)), "sh", "-ec", keepAndRun); err != nil {
 		return fmt.Errorf("setting routes in %s: %w", self, err)
+	}
+	return nil
+}
+
+// keepRoutes has the routes set whenever the node is started. systemd reads the
+// file when it starts itself.
+func keepRoutes(ctx context.Context, self string) error {
+	if err := inNode(ctx, self, []byte(routesUnitText), "install", "-D", "-m", "0644", "/dev/stdin", routesUnit); err != nil {
+		return fmt.Errorf("keeping the routes of %s: %w", self, err)
 	}
 	return nil
 }

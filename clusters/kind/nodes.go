@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -41,8 +42,8 @@ func (c *Cluster) lose(name string) error {
 	return nil
 }
 
-// RestoreNode implements clusters.NodeFailer. Routes are of the node's memory
-// and have to be made again, on both sides.
+// RestoreNode implements clusters.NodeFailer. A node may come back with another
+// address, so routes are made again, on both sides.
 func (c *Cluster) RestoreNode(ctx context.Context, name string) error {
 	if err := c.checkWorker(name); err != nil {
 		return fmt.Errorf("restoring node: %w", err)
@@ -200,7 +201,7 @@ func (c *Cluster) readNodeFiles() (f nodeFiles, err error) {
 }
 
 func (c *Cluster) dress(ctx context.Context, n node, files nodeFiles) error {
-	if err := setRoutes(ctx, n.name, c.nodes); err != nil {
+	if err := errors.Join(setRoutes(ctx, n.name, c.nodes), keepRoutes(ctx, n.name)); err != nil {
 		return err
 	}
 	if err := loadImage(ctx, n.name, files.workload); err != nil {

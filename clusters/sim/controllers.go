@@ -1,14 +1,15 @@
 package sim
 
 import (
-	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
 )
 
 // Rhythm of Kubernetes' controllers.
@@ -43,7 +44,14 @@ func (w *world) nodeLifecycle(n *node, offer func(actor, key string, do func()))
 
 func (w *world) setReady(n *node, status corev1.ConditionStatus) {
 	n.isReady = status == corev1.ConditionTrue
-	w.do(userControllers, http.MethodPatch, "/api/v1/nodes/"+n.name+"/status", map[string]any{"status": nodeStatus(status)})
+	path := "/api/v1/nodes/" + n.name
+	found := w.server.Serve(apiserver.Request{User: userControllers, Method: http.MethodGet, Path: path}).Objects
+	if len(found) == 0 {
+		return // somebody deleted it
+	}
+	changed := *found[0].(*corev1.Node)
+	changed.Status = nodeStatus(status)
+	w.do(userControllers, http.MethodPut, path+"/status", &changed)
 }
 
 func (w *world) podLifecycle(pod *corev1.Pod, offer func(actor, key string, do func())) {
@@ -73,8 +81,7 @@ func (w *world) nodeOf(pod *corev1.Pod) *node {
 // statefulSet offers to make the first pod that is missing and to delete those
 // that are too many.
 func (w *world) statefulSet(offer func(actor, key string, do func())) {
-	for i := range w.plan.World.Pods {
-		name := podName(i)
+	for i, name := range w.podNames {
 		pod, exists := w.pods[name]
 		switch {
 		case i >= w.replicasWanted && exists && pod.DeletionTimestamp == nil:
@@ -87,21 +94,39 @@ func (w *world) statefulSet(offer func(actor, key string, do func())) {
 	}
 }
 
-func podName(ordinal int) string { return fmt.Sprintf("%s-%d", setName, ordinal) }
+// podNames are those of the StatefulSet's pods, by ordinal.
+func podNames(pods int) []string {
+	names := make([]string, pods)
+	for i := range names {
+		names[i] = setName + "-" + strconv.Itoa(i)
+	}
+	return names
+}
 
 // leastLoaded is the scheduler: the ready node with the fewest pods.
 func (w *world) leastLoaded() *node {
-	load := map[string]int{}
-	for _, pod := range w.pods {
-		load[pod.Spec.NodeName]++
-	}
 	var best *node
+	least := 0
 	for _, n := range w.nodes {
-		if n.isReady && !n.isGone && (best == nil || load[n.name] < load[best.name]) {
-			best = n
+		if !n.isReady || n.isGone {
+			continue
+		}
+		if load := w.load(n); best == nil || load < least {
+			best, least = n, load
 		}
 	}
 	return best
+}
+
+// load is how many pods are bound to a node.
+func (w *world) load(n *node) int {
+	load := 0
+	for _, pod := range w.sortedPods() {
+		if pod.Spec.NodeName == n.name {
+			load++
+		}
+	}
+	return load
 }
 
 func (w *world) createPod(name string, n *node) {

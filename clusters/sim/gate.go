@@ -49,6 +49,7 @@ type call struct {
 	request apiserver.Request
 	verb    string // as in a Role
 	target  string // resource, or resource/subresource
+	words   string // what faults look for: who reads or writes what how
 	answers chan answer
 
 	heldUntil time.Time // it is not granted before

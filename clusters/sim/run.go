@@ -360,7 +360,7 @@ func (w *world) collectEvents() {
 		if s.isBroken {
 			w.scratch = append(w.scratch, option{kind: deliverEvent, actor: s.actor.name, key: "expire " + s.key, stream: s})
 		} else if s.watch.Pending() > 0 {
-			w.scratch = append(w.scratch, option{kind: deliverEvent, actor: s.actor.name, key: "event " + s.key, stream: s})
+			w.scratch = append(w.scratch, option{kind: deliverEvent, actor: s.actor.name, key: s.event, stream: s})
 		}
 	}
 	slices.SortFunc(w.scratch[from:], func(a, b option) int { return strings.Compare(a.key, b.key) })

@@ -29,14 +29,16 @@ func (w *world) tellOption(o option) {
 	}
 }
 
+var verbsInWords = map[string]string{
+	"get": "reads", "list": "lists", "watch": "watches", "create": "creates", "update": "writes", "patch": "patches", "delete": "deletes",
+}
+
 // tellCall tells of a request and what came of it.
 func (w *world) tellCall(c *call, a answer) {
 	if c.target == "leases" || c.target == "discovery" {
 		return
 	}
-	verb := map[string]string{
-		"get": "reads", "list": "lists", "watch": "watches", "create": "creates", "update": "writes", "patch": "patches", "delete": "deletes",
-	}[c.verb]
+	verb := verbsInWords[c.verb]
 	name := c.request.Path[strings.LastIndexByte(c.request.Path, '/')+1:]
 	object := c.target
 	if c.verb != "list" && c.verb != "watch" && c.verb != "create" {

@@ -128,7 +128,7 @@ func uncompared(e exchange, operations []operation, _ []bitChange) (*http.Respon
 }
 
 // retryDelay is how long a cleaner that meets a conflict gives others to finish.
-const retryDelay = 9*time.Second + 1_019*time.Microsecond
+const retryDelay = 8*time.Second + 1_019*time.Microsecond
 
 // retriedBlindly clears the same bits again after a conflict, whoever has set
 // them meanwhile.

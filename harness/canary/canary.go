@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -25,7 +26,8 @@ type Config struct {
 // canary is one entry of the registry.
 type canary struct {
 	defect   string
-	breaks   string // the invariant that should break first
+	breaks   string // the invariants that it should break, by their numbers; of several, any
+	follows  string // those that may break together with these, as a consequence
 	scenario string // the shipped scenario that shows it best
 	run      func(ctx context.Context, c clients) error
 	change   change // of the cleaner that ships, for canaries without run
@@ -37,35 +39,39 @@ const (
 	deletion = "force-delete-loop"
 )
 
+// robbed is what may follow: a living pod that lost its address may have to
+// share it, and lacks something at the end.
+const robbed = "I2 I3"
+
 func registry() map[string]canary {
 	return map[string]canary{
-		"by-name":       {"releases by the pod's name, so a new pod of the same name loses its address", "I1", backlog, runByName, nil},
-		"no-quarantine": {"believes its pod list at once, so a pod newer than the list loses its address", "I1", shutdown, runNoQuarantine, nil},
-		"phase-events":  {"takes a pod that ran and does not run now for one that has ended, also after a reboot", "I1", shutdown, runPhases, nil},
-		"two-scans":     {"looks for pods by name, so an endpoint stays when its pod is made anew", "I3", shutdown, runScans, nil},
+		"by-name":       {"releases by the pod's name, so a new pod of the same name loses its address", "I1", robbed, backlog, runByName, nil},
+		"no-quarantine": {"believes its pod list at once, so a pod newer than the list loses its address", "I1", robbed, shutdown, runNoQuarantine, nil},
+		"phase-events":  {"takes a pod that ran and does not run now for one that has ended, also after a reboot", "I1", robbed, shutdown, runPhases, nil},
+		"two-scans":     {"looks for pods by name, so an endpoint stays when its pod is made anew", "I3", "", shutdown, runScans, nil},
 
-		"hasty-sweep":         {"sweeps bits without endpoint before an ADD has ended", "I1", deletion, nil, hasty},
-		"no-sweep":            {"never sweeps bits without endpoint", "I3", shutdown, nil, neverSweeping},
-		"cached-reads":        {"reads owners from its cache only, before a release too", "I1", shutdown, nil, wrapped(cachedReads)},
-		"unknown-is-gone":     {"takes a read of the owner that failed for one that found nothing", "I1", deletion, nil, wrapped(unknownIsGone)},
-		"not-running-is-gone": {"takes every pod that does not run for gone", "I1", shutdown, nil, wrapped(hiding(isNotRunning))},
-		"terminating-is-gone": {"takes a pod that is being deleted for gone", "I1", shutdown, nil, wrapped(hiding(isTerminating))},
-		"silent-node-is-gone": {"takes every pod of a node that is not ready for gone", "I1", shutdown, nil, wrapped(trustingNodes)},
-		"name-is-owner":       {"takes a new pod of the same name for the owner", "I3", shutdown, nil, wrapped(ownersByName)},
-		"drops-deletions":     {"never hears that a pod was deleted", "I3", shutdown, nil, wrapped(missingDeletions)},
-		"deaf-to-networks":    {"never hears that a network changed", "I3", shutdown, nil, wrapped(deafToNetworks)},
-		"no-compare":          {"writes bitmaps without comparing", "I1", backlog, nil, wrapped(onPatches(uncompared))},
-		"blind-retry":         {"clears the same bits again after a conflict", "I1", backlog, nil, wrapped(onPatches(retriedBlindly))},
-		"full-update":         {"writes the whole network as it read it", "I1", backlog, nil, wrapped(overwriting)},
-		"no-lineage":          {"takes a bit that is set for one that was set all the time", "I1", deletion, nil, wrapped(withoutLineage)},
-		"bit-first":           {"clears the bit before it deletes the endpoint", "I1", shutdown, nil, wrapped(bitFirst)},
-		"keeps-endpoints":     {"clears bits and keeps their endpoints", "I3", shutdown, nil, wrapped(keptEndpoints)},
-		"keeps-bits":          {"deletes endpoints and keeps their bits", "I3", shutdown, nil, wrapped(onPatches(uncleared))},
-		"no-repair":           {"never sets the bit of a living pod again", "I3", deletion, nil, wrapped(onPatches(unrepaired))},
-		"next-address":        {"clears the address after the one that it released", "I1", shutdown, nil, wrapped(onPatches(shifted))},
-		"remembers-addresses": {"clears with every release what it released before", "I1", deletion, nil, wrapped(remembering)},
-		"frees-reserved":      {"clears the network's own address with others", "I5", shutdown, nil, wrapped(onPatches(reserved))},
-		"annotates-networks":  {"changes more of a network than its bits", "I6", shutdown, nil, wrapped(onPatches(annotated))},
+		"hasty-sweep":         {"sweeps bits without endpoint before an ADD has ended", "I1", robbed, deletion, nil, hasty},
+		"no-sweep":            {"never sweeps bits without endpoint", "I3", "", shutdown, nil, neverSweeping},
+		"cached-reads":        {"reads owners from its cache only, before a release too", "I1", robbed, shutdown, nil, wrapped(cachedReads)},
+		"unknown-is-gone":     {"takes a read of the owner that failed for one that found nothing", "I1", robbed, deletion, nil, wrapped(unknownIsGone)},
+		"not-running-is-gone": {"takes every pod that does not run for gone", "I1", robbed, shutdown, nil, wrapped(hiding(isNotRunning))},
+		"terminating-is-gone": {"takes a pod that is being deleted for gone", "I1", robbed, shutdown, nil, wrapped(hiding(isTerminating))},
+		"silent-node-is-gone": {"takes every pod of a node that is not ready for gone", "I1", robbed, shutdown, nil, wrapped(trustingNodes)},
+		"name-is-owner":       {"takes a new pod of the same name for the owner", "I3", "", shutdown, nil, wrapped(ownersByName)},
+		"drops-deletions":     {"never hears that a pod was deleted", "I3", "", shutdown, nil, wrapped(missingDeletions)},
+		"deaf-to-networks":    {"never hears that a network changed", "I3", "", shutdown, nil, wrapped(deafToNetworks)},
+		"no-compare":          {"writes bitmaps without comparing", "I1", robbed, backlog, nil, wrapped(onPatches(uncompared))},
+		"blind-retry":         {"clears the same bits again after a conflict", "I1", robbed, deletion, nil, wrapped(onPatches(retriedBlindly))},
+		"full-update":         {"writes the whole network as it read it", "I1 I6", robbed + " I4", backlog, nil, wrapped(overwriting)},
+		"no-lineage":          {"takes a bit that is set for one that was set all the time", "I1", robbed, deletion, nil, wrapped(withoutLineage)},
+		"bit-first":           {"clears the bit before it deletes the endpoint", "I1", robbed, shutdown, nil, wrapped(bitFirst)},
+		"keeps-endpoints":     {"clears bits and keeps their endpoints", "I3", "", shutdown, nil, wrapped(keptEndpoints)},
+		"keeps-bits":          {"deletes endpoints and keeps their bits", "I3", "", shutdown, nil, wrapped(onPatches(uncleared))},
+		"no-repair":           {"never sets the bit of a living pod again", "I3", "", deletion, nil, wrapped(onPatches(unrepaired))},
+		"next-address":        {"clears the address after the one that it released", "I1", robbed + " I4 I5", shutdown, nil, wrapped(onPatches(shifted))},
+		"remembers-addresses": {"clears with every release what it released before", "I1", robbed + " I4", deletion, nil, wrapped(remembering)},
+		"frees-reserved":      {"clears the network's own address with others", "I5", robbed, shutdown, nil, wrapped(onPatches(reserved))},
+		"annotates-networks":  {"changes more of a network than its bits", "I6", "", shutdown, nil, wrapped(onPatches(annotated))},
 	}
 }
 
@@ -82,8 +88,12 @@ func Scenario(name string) string { return registry()[name].scenario }
 // others need moments that only the simulator can choose.
 func NamesOnReal() []string { return []string{"by-name", "no-quarantine"} }
 
-// Breaks names the invariant that the canary should break.
-func Breaks(name string) string { return registry()[name].breaks }
+// Breaks lists the numbers of the invariants that the canary should break, any
+// of them, and of those that may break as a consequence.
+func Breaks(name string) (should, may []string) {
+	c := registry()[name]
+	return strings.Fields(c.breaks), strings.Fields(c.follows)
+}
 
 // Validate returns an error if there is no such canary.
 func Validate(name string) error {

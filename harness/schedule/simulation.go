@@ -114,13 +114,15 @@ const (
 )
 
 // SimFault is a fault of a simulation. It is injected at the Nth opportunity,
-// counted from 1, and healed after For.
+// counted from 1, and healed after For, or once a call of the words of Until
+// was answered.
 type SimFault struct {
 	Do    FaultKind     `json:"do"`
-	On    string        `json:"on,omitempty"` // opportunity: "VERB resource" of a call, or a resource of a watch; empty is any
+	On    string        `json:"on,omitempty"` // opportunity: words of a call, or a resource of a watch; empty is any
 	Nth   int           `json:"nth"`
 	Count int           `json:"count,omitempty"` // of repetitions; 0 is one
 	For   time.Duration `json:"forNs,omitempty"`
+	Until string        `json:"until,omitempty"`
 	Pick  uint64        `json:"pick,omitempty"` // draws whom it hits
 }
 

@@ -25,15 +25,19 @@ const simCluster = "sim"
 // defaultSeeds are run where the command line names none.
 const defaultSeeds = "1-1000"
 
-// workerMemory is what one worker may use before it collects garbage. It
-// collects none below that, as a simulation leaves little behind.
-const workerMemory = "1GiB"
+// A worker collects garbage when its heap is so many percent larger than what
+// lives, which is little. A limit on memory alone would be worse: the runtime
+// then returns pages that it needs again at once.
+const (
+	workerGC     = "1200"
+	workerMemory = "1GiB" // whatever happens
+)
 
 // workers returns a pool of worker processes, one for each core.
 func workers() search.Pool {
 	return search.Pool{Workers: runtime.NumCPU(), Command: func(ctx context.Context) *exec.Cmd {
 		c := exec.CommandContext(ctx, self(), workerCommand)
-		c.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT="+workerMemory)
+		c.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC="+workerGC, "GOMEMLIMIT="+workerMemory)
 		return c
 	}}
 }
