@@ -93,20 +93,20 @@ func (u undoing) removeNamespaces(ctx context.Context) error {
 	}
 	var errs []error
 	for i := range list.Items {
-		ns := &list.Items[i]
-		if _, isFleet := ns.Labels[clusters.FleetLabel]; !isFleet {
-			if err := u.endWorkload(ctx, ns.Name); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-		}
-		err := DeleteNamespace(ctx, u.access.core, ns)
-		if err == nil {
-			u.sayf("namespace %s removed", ns.Name)
-		}
-		errs = append(errs, err)
+		errs = append(errs, u.removeNamespace(ctx, &list.Items[i]))
 	}
 	return errors.Join(errs...)
+}
+
+func (u undoing) removeNamespace(ctx context.Context, ns *corev1.Namespace) error {
+	if err := u.endWorkload(ctx, ns.Name); err != nil {
+		return err
+	}
+	if err := DeleteNamespace(ctx, u.access.core, ns); err != nil {
+		return err
+	}
+	u.sayf("namespace %s removed", ns.Name)
+	return nil
 }
 
 // endWorkload lets pods end before their namespace does, so that every CNI
@@ -294,11 +294,12 @@ func undoExpired(ctx context.Context, a access, o Options, now time.Time, out io
 }
 
 // leftovers returns every run that is seen in the cluster and when the last of
-// its objects expires. One that does not say it never does.
+// its objects expires. One that does not say it never does. Fleets are not runs
+// that test a cleaner; whoever starts the next fleet removes them.
 func (a access) leftovers(ctx context.Context) (map[string]time.Time, error) {
 	labelled := metav1.ListOptions{LabelSelector: clusters.RunLabel}
 	runs := map[string]time.Time{}
-	namespaces, err := a.core.CoreV1().Namespaces().List(ctx, labelled)
+	namespaces, err := a.core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: clusters.RunLabel + ",!" + clusters.FleetLabel})
 	if err != nil {
 		return nil, fmt.Errorf("listing namespaces: %w", err)
 	}
