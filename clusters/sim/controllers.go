@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
-	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
 )
 
 // Rhythm of Kubernetes' controllers.
@@ -28,7 +27,10 @@ func (w *world) controllers(offer func(actor, key string, do func())) {
 	for _, pod := range pods {
 		w.podLifecycle(pod, offer)
 	}
-	w.statefulSet(offer)
+	w.namespaceLifecycle(offer)
+	if !w.isDraining {
+		w.statefulSet(offer)
+	}
 }
 
 func (w *world) nodeLifecycle(n *node, offer func(actor, key string, do func())) {
@@ -44,20 +46,18 @@ func (w *world) nodeLifecycle(n *node, offer func(actor, key string, do func()))
 
 func (w *world) setReady(n *node, status corev1.ConditionStatus) {
 	n.isReady = status == corev1.ConditionTrue
-	path := "/api/v1/nodes/" + n.name
-	found := w.server.Serve(apiserver.Request{User: userControllers, Method: http.MethodGet, Path: path}).Objects
-	if len(found) == 0 {
-		return // somebody deleted it
+	w.editNode(n, "/status", func(o *corev1.Node) { o.Status = nodeStatus(status) })
+	if n.isReady && n.isOutOfService {
+		w.endOutOfService(n)
 	}
-	changed := *found[0].(*corev1.Node)
-	changed.Status = nodeStatus(status)
-	w.do(userControllers, http.MethodPut, path+"/status", &changed)
 }
 
 func (w *world) podLifecycle(pod *corev1.Pod, offer func(actor, key string, do func())) {
 	n := w.nodeOf(pod)
 	switch {
 	case n == nil || n.isGone:
+		offer("pod-gc", "gc "+pod.Name, func() { w.deletePod(userControllers, pod, new(int64)) })
+	case pod.DeletionTimestamp != nil && n.isOutOfService:
 		offer("pod-gc", "gc "+pod.Name, func() { w.deletePod(userControllers, pod, new(int64)) })
 	case pod.DeletionTimestamp != nil:
 	case isCompleted(pod):

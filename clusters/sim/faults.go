@@ -45,7 +45,7 @@ func pointOf(kind schedule.FaultKind) point {
 		return addPoint
 	case schedule.DelStalled:
 		return clearPoint
-	case schedule.SlowCall:
+	case schedule.SlowCall, schedule.LateCall:
 		return slowPoint
 	}
 	return stepPoint
@@ -329,6 +329,7 @@ func (w *world) strikeReplica(r *replica, f *fault) {
 		w.crash(r)
 	case schedule.PauseCleaner:
 		a := r.actor
+		w.commitLate(f, w.underWay(a))
 		a.isHeld = true
 		w.faults.later(f, func() { a.isHeld = false })
 	case schedule.ClockJump:
@@ -365,24 +366,38 @@ func (w *world) atCNIPoint(ctx context.Context, a *actor, at point) error {
 }
 
 // strikeWorld injects faults of nodes, pods and people. One that finds nothing
-// to hit has not fired.
+// to hit waits until it does.
 func (w *world) strikeWorld(f *fault) {
+	if !w.hit(f) {
+		f.left++
+		f.fired = f.left < max(1, f.Count)
+		return
+	}
 	w.noteFault(f, "")
+}
+
+func (w *world) hit(f *fault) bool {
 	switch f.Do {
 	case schedule.RebootNode, schedule.PartitionNode:
-		f.fired = w.strikeNode(f)
+		return w.strikeNode(f)
+	case schedule.RemoveNode:
+		return w.loseNode(f)
+	case schedule.OutOfService:
+		return w.declareOutOfService()
 	case schedule.EvictPod, schedule.DeletePod:
-		f.fired = w.strikePod(f)
+		return w.strikePod(f)
+	case schedule.DeleteNamespace:
+		return w.deleteNamespace()
+	case schedule.RenewNetwork:
+		return w.renewNetwork()
+	case schedule.BothGroups:
+		return w.migrate(f)
 	case schedule.ScaleDown:
 		w.scale(f)
 	case schedule.EditNetwork:
 		w.mergePatch(map[string]any{"metadata": map[string]any{"labels": map[string]any{"edited": fmt.Sprint(f.Nth)}}})
-	case schedule.RenewNetwork:
-		f.fired = w.renewNetwork()
-	case schedule.BothGroups:
-		f.fired = w.migrate()
-		w.faults.later(f, w.endMigration)
 	}
+	return true
 }
 
 // scale takes one replica away, for a while or for good.
@@ -404,6 +419,10 @@ func (w *world) slow(calls []*call) bool {
 		return false
 	}
 	w.noteFault(f, "on "+calls[0].key)
+	if f.Do == schedule.LateCall {
+		w.commitLate(f, calls)
+		return true
+	}
 	held := time.Now().Add(f.For)
 	for _, c := range calls {
 		c.heldUntil = held

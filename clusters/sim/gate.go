@@ -53,6 +53,7 @@ type call struct {
 	answers chan answer
 
 	heldUntil time.Time // it is not granted before
+	left      bool      // the caller gave up or died
 }
 
 // answer is what becomes of a call. Exactly one of the fields is set.
@@ -91,12 +92,26 @@ func (g *gate) pass(ctx context.Context, c *call) (answer, error) {
 	case a := <-c.answers:
 		return a, a.err
 	case <-ctx.Done():
-		g.withdraw(c)
+		g.leave(c)
 		return answer{}, ctx.Err()
 	case <-c.actor.dead:
-		g.withdraw(c)
+		g.leave(c)
 		return answer{}, errDead
 	}
+}
+
+// leave notes that nobody waits for the call any more.
+func (g *gate) leave(c *call) {
+	g.withdraw(c)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.left = true
+}
+
+func (g *gate) hasLeft(c *call) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return c.left
 }
 
 func (g *gate) withdraw(c *call) {

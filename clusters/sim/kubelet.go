@@ -37,7 +37,9 @@ type node struct {
 	silent   time.Time // since when the API hears nothing; zero if it does
 	isReady  bool      // as the API says
 	isGone   bool      // removed for good
-	plugin   *danmcni.Plugin
+	// isOutOfService tells that the node has the taint of that name.
+	isOutOfService bool
+	plugin         *danmcni.Plugin
 }
 
 func (n *node) user() string { return clusters.UserNodePrefix + n.name }

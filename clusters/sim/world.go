@@ -59,6 +59,8 @@ type world struct {
 
 	podNames       []string
 	replicasWanted int
+	isDraining     bool  // the namespace is being deleted
+	drainedAsOf    int64 // resourceVersion after which draining it changed nothing
 	nodes          []*node
 	sandboxes      []*sandbox // in the order of their making
 	cleaners       []*replica

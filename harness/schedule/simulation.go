@@ -77,6 +77,7 @@ const (
 	ServerError   FaultKind = "server-error"   // 500
 	CrashAfter    FaultKind = "crash-after"    // committed, and the caller dies before it knows
 	SlowCall      FaultKind = "slow-call"      // it waits in front of the API server, and others overtake it
+	LateCall      FaultKind = "late-call"      // committed long after it was made, whether or not the caller still waits
 )
 
 // Faults of a cleaner's watch.
@@ -90,27 +91,30 @@ const (
 // Faults of a cleaner's process.
 const (
 	StaleRestart FaultKind = "stale-restart" // it starts again and its caches show the past for a while
-	PauseCleaner FaultKind = "pause-cleaner" // none of its calls gets through for a while
+	PauseCleaner FaultKind = "pause-cleaner" // none of its calls gets through for a while; writes under way are committed after it
 	ClockJump    FaultKind = "clock-jump"    // its clock is set forward
 	PartialList  FaultKind = "partial-list"  // a list of pods for its cache lacks half of them
 )
 
 // Faults of nodes and of CNI plugins.
 const (
-	RebootNode    FaultKind = "reboot-node"    // down and up again with the same pods
-	PartitionNode FaultKind = "partition-node" // its calls do not get through for a while; its pods run on
-	DelLost       FaultKind = "del-lost"       // a CNI DEL does not happen
-	DelTwice      FaultKind = "del-twice"      // it happens a second time, later
-	DelLate       FaultKind = "del-late"       // it waits for a while
-	DelStalled    FaultKind = "del-stalled"    // it waits between reading and writing
-	AddCrashed    FaultKind = "add-crashed"    // ADD dies between bit and endpoint
-	AddStalled    FaultKind = "add-stalled"    // ADD waits between bit and endpoint
-	EvictPod      FaultKind = "evict-pod"      // a pod fails and its object stays
-	DeletePod     FaultKind = "delete-pod"     // a living pod is force deleted
-	ScaleDown     FaultKind = "scale-down"     // one replica less, and later one more again
-	EditNetwork   FaultKind = "edit-network"   // an admin writes a field that nobody else does
-	RenewNetwork  FaultKind = "renew-network"  // an admin deletes the network and makes it anew with its bits
-	BothGroups    FaultKind = "both-groups"    // the other API group holds an endpoint for a while
+	RebootNode      FaultKind = "reboot-node"      // down and up again with the same pods
+	PartitionNode   FaultKind = "partition-node"   // its calls do not get through for a while; its pods run on
+	RemoveNode      FaultKind = "delete-node"      // a node is removed for good, and a fresh one comes
+	OutOfService    FaultKind = "out-of-service"   // a dead node is declared out of service, so its pods go
+	DelLost         FaultKind = "del-lost"         // a CNI DEL does not happen
+	DelTwice        FaultKind = "del-twice"        // it happens a second time, later
+	DelLate         FaultKind = "del-late"         // it waits for a while
+	DelStalled      FaultKind = "del-stalled"      // it waits between reading and writing
+	AddCrashed      FaultKind = "add-crashed"      // ADD dies between bit and endpoint
+	AddStalled      FaultKind = "add-stalled"      // ADD waits between bit and endpoint
+	EvictPod        FaultKind = "evict-pod"        // a pod fails and its object stays
+	DeletePod       FaultKind = "delete-pod"       // a living pod is force deleted
+	ScaleDown       FaultKind = "scale-down"       // one replica less, and later one more again
+	DeleteNamespace FaultKind = "delete-namespace" // with all pods, endpoints and networks in it; then it is made anew
+	EditNetwork     FaultKind = "edit-network"     // an admin writes a field that nobody else does
+	RenewNetwork    FaultKind = "renew-network"    // an admin deletes the network and makes it anew with its bits
+	BothGroups      FaultKind = "both-groups"      // the other API group holds an endpoint for a while
 )
 
 // SimFault is a fault of a simulation. It is injected at the Nth opportunity,

@@ -105,6 +105,11 @@ var callHabitats = []string{
 	"cni update NETWORK", "cni delete danmeps", "cni get NETWORK", "cni list danmeps",
 }
 
+// writeHabitats are the writes among them that a release or a CNI plugin makes.
+var writeHabitats = []string{
+	"cleaner delete danmeps", "cleaner patch NETWORK", "cni create danmeps", "cni update NETWORK", "cni delete danmeps",
+}
+
 // callWithin says how many calls of a habitat there are in most runs.
 const callWithin = 8
 
@@ -119,10 +124,12 @@ func habitats() []habitat {
 		{WatchCut, watches, 20, 0, 2, ""}, {WatchExpired, watches, 20, 0, 1, ""}, {WatchStall, watches, 20, 40 * second, 1, ""},
 		{Coalesce, watches, 20, 30 * second, 1, ""},
 		{StaleRestart, nil, 80, 20 * second, 1, ""}, {PauseCleaner, nil, 80, 90 * second, 1, ""}, {ClockJump, nil, 80, 120 * second, 1, ""},
+		{LateCall, writeHabitats, callWithin, 60 * second, 2, ""},
 		{RebootNode, nil, 200, 10 * second, 1, ""}, {PartitionNode, nil, 200, 40 * second, 1, ""},
 		{DelLost, nil, 3, 0, 2, ""}, {DelTwice, nil, 3, 0, 1, ""}, {DelLate, nil, 3, 60 * second, 1, ""}, {DelStalled, nil, 3, 60 * second, 1, ""},
 		{AddCrashed, nil, 8, 0, 1, ""}, {AddStalled, nil, 8, 25 * second, 1, ""},
 		{EvictPod, nil, 200, 0, 1, ""}, {DeletePod, nil, 200, 0, 2, ""}, {ScaleDown, nil, 200, 20 * second, 1, ""},
+		{RemoveNode, nil, 200, 0, 1, ""}, {OutOfService, nil, 200, 0, 1, ""}, {DeleteNamespace, nil, 200, 0, 1, ""},
 		{EditNetwork, nil, 200, 0, 2, ""}, {RenewNetwork, nil, 200, 0, 1, ""}, {BothGroups, nil, 200, 90 * second, 1, ""},
 	}
 }
@@ -179,6 +186,8 @@ func plots() [][]habitat {
 		churning(habitat{SlowCall, []string{"cni delete danmeps"}, 2, 30 * second, 4, ""}, habitat{AddStalled, nil, 6, 25 * second, 4, ""}),
 		{{SlowCall, []string{"cleaner delete danmeps"}, 2, 14 * second, 2, ""}, {DelLate, nil, 2, 30 * second, 2, ""}},
 		{{SlowCall, []string{"cni create danmeps"}, 8, 25 * second, 2, ""}, {PauseCleaner, nil, 80, 90 * second, 1, ""}},
+		churning(habitat{LateCall, []string{"cleaner patch NETWORK", "cleaner delete danmeps"}, 2, 60 * second, 4, ""}, habitat{DelLost, nil, 2, 0, 6, ""}),
+		churning(habitat{ClockJump, nil, 150, 120 * second, 2, ""}, habitat{AddStalled, nil, 6, 25 * second, 4, ""}),
 		{{PartitionNode, nil, 100, 60 * second, 1, ""}, {PartitionNode, nil, 200, 60 * second, 1, ""}, {RebootNode, nil, 200, 10 * second, 1, ""}},
 	}
 }
