@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 )
@@ -46,7 +45,7 @@ func waitForDANM(ctx context.Context, cfg Config, core coreAPI, dyn dynamic.Inte
 // trusted. current is the group worked on so far, "" if none.
 func discover(ctx context.Context, wanted, current danm.Group, core coreAPI, dyn dynamic.Interface) (discovered, error) {
 	api := discovery.ToDiscoveryInterfaceWithContext(core.Discovery())
-	list, err := serverGroups(ctx, core.Discovery().RESTClient())
+	list, err := serverGroups(ctx, api)
 	if err != nil {
 		return discovered{}, fmt.Errorf("discovering API groups: %w", err)
 	}
@@ -156,13 +155,10 @@ func isListed(list *metav1.APIGroupList, g danm.Group) bool {
 	return slices.ContainsFunc(list.Groups, func(served metav1.APIGroup) bool { return served.Name == string(g) })
 }
 
-// serverGroups asks for the groups alone. client-go's own call also asks for the
-// core group, which DANM's are never in.
-func serverGroups(ctx context.Context, c rest.Interface) (*metav1.APIGroupList, error) {
+func serverGroups(ctx context.Context, d discovery.DiscoveryInterfaceWithContext) (*metav1.APIGroupList, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	list := &metav1.APIGroupList{}
-	return list, c.Get().AbsPath("/apis").Do(ctx).Into(list)
+	return d.ServerGroupsWithContext(ctx)
 }
 
 func resourcesOf(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, g danm.Group) (map[string]bool, error) {
