@@ -87,7 +87,7 @@ func (c coreClients) Discovery() discovery.DiscoveryInterfaces { return c.discov
 // newClients uses protobuf for core types; custom resources are JSON only.
 func newClients(cfg Config) (coreAPI, dynamic.Interface, error) {
 	config := newLimiter(cfg.QPS, cfg.Burst).limit(cfg.REST)
-	dyn, err := dynamic.NewForConfig(config)
+	dyn, err := danm.NewDynamic(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("building client: %w", err)
 	}

@@ -115,6 +115,7 @@ func meshAction(a schedule.Act) chaosmesh.Action {
 		schedule.MeshPodKill: chaosmesh.PodKill, schedule.MeshPodFailure: chaosmesh.PodFailure, schedule.MeshContainerKill: chaosmesh.ContainerKill,
 		schedule.MeshCleanerKill: chaosmesh.PodKill, schedule.MeshCleanerPartition: chaosmesh.NetworkPartition,
 		schedule.MeshCleanerDelay: chaosmesh.NetworkDelay, schedule.MeshCleanerLoss: chaosmesh.NetworkLoss, schedule.MeshCleanerTime: chaosmesh.TimeOffset,
+		schedule.MeshCleanerCPU: chaosmesh.StressCPU, schedule.MeshCleanerMemory: chaosmesh.StressMemory,
 	}[a]
 }
 

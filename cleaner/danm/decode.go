@@ -12,8 +12,8 @@ import (
 // ToEndpoint converts an object read from the API, without its managedFields. A field of the wrong type
 // gives an error that names the object and the field.
 func ToEndpoint(u *unstructured.Unstructured) (*Endpoint, error) {
-	var q quickly
-	if ep := q.endpoint(u.Object); !q.isOdd {
+	var fields fieldReader
+	if ep := fields.endpoint(u.Object); !fields.isOdd {
 		return ep, nil
 	}
 	ep := &Endpoint{}
@@ -27,8 +27,8 @@ func ToEndpoint(u *unstructured.Unstructured) (*Endpoint, error) {
 // ToNetwork converts a network of any kind, without its managedFields; the kind
 // is the object's own. A field of the wrong type gives an error that names the object and the field.
 func ToNetwork(u *unstructured.Unstructured) (*Network, error) {
-	var q quickly
-	if n := q.network(u.Object); !q.isOdd {
+	var fields fieldReader
+	if n := fields.network(u.Object); !fields.isOdd {
 		return n, nil
 	}
 	n := &Network{}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -26,18 +25,29 @@ import (
 	"github.com/danm-chaos/danm-chaos/harness/history"
 )
 
-// managerVariable holds the path of Chaos Mesh's controller-manager.
-const managerVariable = "CHAOS_CONTROLLER_MANAGER"
+// meshVariable names the folder with what clusters/tools/chaosmesh/build.sh made.
+const meshVariable = "CHAOS_MESH_DIR"
 
-const meshSpace = "chaos-mesh"
+const (
+	meshSpace   = "chaos-mesh"
+	meshManager = "chaos-controller-manager"
+)
+
+// builtMesh returns the path of what was built of Chaos Mesh, and skips the test
+// if it was not.
+func (w *world) builtMesh(name string) string {
+	w.t.Helper()
+	path := filepath.Join(os.Getenv(meshVariable), name)
+	if _, err := os.Stat(path); os.Getenv(meshVariable) == "" || err != nil {
+		w.t.Skipf("%s names no folder with %s: use `make chaos-mesh`", meshVariable, name)
+	}
+	return path
+}
 
 // startChaosMesh runs Chaos Mesh's own controller-manager beside the cluster.
 func (w *world) startChaosMesh() *exec.Cmd {
 	w.t.Helper()
-	program := os.Getenv(managerVariable)
-	if program == "" {
-		w.t.Skipf("%s names no controller-manager of Chaos Mesh: use `make chaos-mesh`", managerVariable)
-	}
+	program := w.builtMesh(meshManager)
 	w.installMeshCRDs()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: meshSpace}}
 	if _, err := w.core.CoreV1().Namespaces().Create(w.t.Context(), ns, metav1.CreateOptions{}); err != nil {
@@ -125,27 +135,33 @@ func (w *world) installMeshCRDs() {
 	})
 }
 
+// midReleaseQuarantine is long enough for a kill to come between the first
+// release and the last of pods that were deleted one after the other, and short
+// enough for the first to be released by then.
+const midReleaseQuarantine = 3 * time.Second
+
 // runCleanerPods does what the nodes only pretend: a process for every pod of
-// the cleaner, under the pod's name, killed when the pod is gone.
-func (w *world) runCleanerPods(logs io.Writer) {
+// the cleaner, under the pod's name, killed when the pod is gone. Each has a log
+// of its own, named after the pod's UID.
+func (w *world) runCleanerPods() {
 	w.t.Helper()
 	if os.Geteuid() != 0 {
 		w.t.Skip("giving each replica a host name of its own takes root")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { w.followCleanerPods(ctx, logs) })
+	running.Go(func() { w.followCleanerPods(ctx) })
 	w.t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-func (w *world) followCleanerPods(ctx context.Context, logs io.Writer) {
+func (w *world) followCleanerPods(ctx context.Context) {
 	processes := map[string]clusters.CleanerProcess{} // by pod UID
 	ticker := time.NewTicker(waitInterval)
 	defer ticker.Stop()
 	for {
 		pods, err := w.core.CoreV1().Pods(cleanerSpace).List(ctx, metav1.ListOptions{})
 		if err == nil {
-			w.matchCleanerPods(ctx, pods.Items, processes, logs)
+			w.matchCleanerPods(ctx, pods.Items, processes)
 		}
 		select {
 		case <-ctx.Done():
@@ -158,7 +174,7 @@ func (w *world) followCleanerPods(ctx context.Context, logs io.Writer) {
 	}
 }
 
-func (w *world) matchCleanerPods(ctx context.Context, pods []corev1.Pod, processes map[string]clusters.CleanerProcess, logs io.Writer) {
+func (w *world) matchCleanerPods(ctx context.Context, pods []corev1.Pod, processes map[string]clusters.CleanerProcess) {
 	live := map[string]bool{}
 	for _, pod := range pods {
 		uid := string(pod.UID)
@@ -166,10 +182,16 @@ func (w *world) matchCleanerPods(ctx context.Context, pods []corev1.Pod, process
 		if processes[uid] != nil || pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
 			continue
 		}
-		p, err := w.cluster.StartCleaner(ctx, clusters.CleanerSpec{Logs: logs, Argv: []string{
+		log, err := os.Create(w.cleanerLog(uid))
+		if err != nil {
+			w.t.Errorf("making the log of pod %s: %v", pod.Name, err)
+			continue
+		}
+		w.t.Cleanup(func() { log.Close() })
+		p, err := w.cluster.StartCleaner(ctx, clusters.CleanerSpec{Logs: log, Argv: []string{
 			"unshare", "--uts", "sh", "-c", `hostname "$0" && exec "$@"`, pod.Name,
 			filepath.Join(programs, "danm-cleaner"), "run", "--kubeconfig", "{{kubeconfig}}", "--danm-api", "danm.io",
-			"--release-quarantine=1s", "--orphan-quarantine=4s", "--leader-elect-namespace", cleanerSpace,
+			"--release-quarantine", midReleaseQuarantine.String(), "--orphan-quarantine=4s", "--leader-elect-namespace", cleanerSpace,
 			"--metrics-bind-address=0", "--health-probe-bind-address=0"}})
 		if err != nil {
 			w.t.Errorf("starting the process of pod %s: %v", pod.Name, err)
@@ -194,54 +216,134 @@ func (w *world) leaderIn(namespace string) string {
 	return *list.Items[0].Spec.HolderIdentity
 }
 
+func (w *world) cleanerLog(uid string) string { return filepath.Join(w.folder, "cleaner-"+uid+".log") }
+
+// TestChaosMeshKillsTheLeadingCleanerInTheMiddleOfReleases has 15 pods on the
+// node that is shut down, deleted within 4.5 s and more, and a quarantine of 3 s.
 func TestChaosMeshKillsTheLeadingCleanerInTheMiddleOfReleases(t *testing.T) {
 	w := newWorldOf(t, 2)
 	w.startChaosMesh()
-	w.runCleanerPods(io.Discard)
+	w.runCleanerPods()
 	w.await("a leader", func() bool { return w.leaderIn(cleanerSpace) != "" })
-	scenario := filepath.Join(w.folder, "failover.yaml")
-	shipped, err := os.ReadFile("../../scenarios/cleaner-failover.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	meshOnly := strings.Replace(string(shipped), "[kill-cleaner, mesh-cleaner-kill]", "[mesh-cleaner-kill]", 1)
-	if err := os.WriteFile(scenario, []byte(meshOnly), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	code, text := w.runFile(scenario, "--iterations", "3", "--seed", "11")
+	path := w.scenario("failover", "{nodeShutdown: {target: busiest-node, returns: [after-settle], meanwhile: [mesh-cleaner-kill]}}")
+	w.edit(path, "replicas: 5", "replicas: 30\nspareNodes: 1")
+	code, text := w.runFile(path, "--iterations", "3", "--seed", "11")
 	if code != 0 || !strings.Contains(text, "verdict: Valid") || !strings.Contains(text, "mesh-inject 3 of 3 fired") {
 		t.Errorf("exit code %d, want a Valid run with three faults of Chaos Mesh", code)
 	}
-	killed, holders := w.failovers()
-	if killed != 3 || holders < 2 {
-		t.Errorf("the history has %d kills by Chaos Mesh with its time, and %d holders of the Lease", killed, holders)
+	backlogs := w.backlogs()
+	if len(backlogs) != 3 {
+		t.Fatalf("the history has %d node shutdowns, want 3", len(backlogs))
+	}
+	for i, b := range backlogs {
+		t.Logf("iteration %d: %d releases before the failover, %d after it", i+1, b.before, b.after)
+		if b.recorded != 1 || b.before == 0 || b.after == 0 || !b.isInOrder {
+			t.Errorf("iteration %d: want a kill with Chaos Mesh's time, releases of the old leader and then of the new one, have %+v", i+1, b)
+		}
 	}
 	if left := w.runNamespaces(); len(left) > 0 {
 		t.Errorf("namespaces %v are left", left)
 	}
 }
 
-// failovers reads from the last history what Chaos Mesh recorded, and how many
-// held the Lease.
-func (w *world) failovers() (killed, holders int) {
+// edit replaces a part of a file that must be there.
+func (w *world) edit(path, old, replacement string) {
+	w.t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(data), old) {
+		w.t.Fatalf("%s does not say %q: %v", path, old, err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(data), old, replacement, 1)), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// backlog is what one node shutdown left to release, and who released it.
+type backlog struct {
+	recorded      int  // kills of the cleaner that Chaos Mesh recorded, with its time
+	before, after int  // releases until the Lease had another holder, and later
+	isInOrder     bool // the old holder's process made the former, and no other than the new one's the latter
+}
+
+// backlogs reads the last history. Its resourceVersions order releases and the
+// change of the Lease; whose process it was each cleaner's own log says.
+func (w *world) backlogs() []backlog {
 	w.t.Helper()
 	records, err := history.Read(filepath.Join(w.folder, "out", "latest", "history.jsonl"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	recorded := regexp.MustCompile(`Apply danm-system/danm-cleaner-\d succeeded at 20\d\d-`)
-	holder := regexp.MustCompile(`"holderIdentity":"([^"]+)"`)
-	seen := map[string]bool{}
+	var found []backlog
+	var window []history.Record
 	for _, r := range records {
-		if r.Op != nil && r.Op.F == "mesh-inject" && r.Op.Type == history.OK && recorded.MatchString(r.Op.Note) {
-			killed++
+		isOver := r.Op != nil && r.Op.Type == history.Invoke && r.Op.F == "restore-node"
+		if r.Op != nil && r.Op.Type == history.Invoke && r.Op.F == "fail-node" {
+			window = nil
 		}
-		if r.Write == nil || r.Write.Resource != "leases" {
-			continue
-		}
-		if found := holder.FindSubmatch(r.Write.Object); found != nil {
-			seen[string(found[1])] = true
+		window = append(window, r)
+		if isOver {
+			found = append(found, w.backlogOf(window))
 		}
 	}
-	return killed, len(seen)
+	return found
+}
+
+var (
+	killRecorded = regexp.MustCompile(`Apply danm-system/danm-cleaner-\d succeeded at 20\d\d-`)
+	leaseHolder  = regexp.MustCompile(`"holderIdentity":"([^"]+)"`)
+)
+
+// backlogOf looks at what happened between two records.
+func (w *world) backlogOf(window []history.Record) backlog {
+	b := backlog{isInOrder: true}
+	var takenOver uint64 // resourceVersion of the Lease
+	for _, r := range window {
+		if r.Op != nil && r.Op.F == "mesh-inject" && r.Op.Type == history.OK && killRecorded.MatchString(r.Op.Note) {
+			b.recorded++
+		}
+		if r.Write != nil && r.Write.Resource == "leases" && leaseHolder.Match(r.Write.Object) && takenOver == 0 {
+			takenOver = r.Write.RV
+		}
+	}
+	whose := map[bool]map[string]bool{false: {}, true: {}} // processes before and after
+	for _, r := range window {
+		if r.Write == nil || r.Write.Resource != "danmeps" || r.Write.Type != history.Deleted || takenOver == 0 {
+			continue
+		}
+		isAfter := r.Write.RV > takenOver
+		if isAfter {
+			b.after++
+		} else {
+			b.before++
+		}
+		if process := w.releaserOf(r.Write.UID); process != "" { // the one that was killed may have had no time to say
+			whose[isAfter][process] = true
+		}
+	}
+	for process := range whose[true] {
+		b.isInOrder = b.isInOrder && !whose[false][process]
+	}
+	b.isInOrder = b.isInOrder && len(whose[false]) == 1 && len(whose[true]) == 1
+	return b
+}
+
+// releaserOf names the log of the process that released an endpoint.
+func (w *world) releaserOf(uid string) string {
+	w.t.Helper()
+	logs, err := filepath.Glob(w.cleanerLog("*"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, path := range logs {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			if strings.Contains(line, `"released endpoint"`) && strings.Contains(line, fmt.Sprintf("endpointUID=%q", uid)) {
+				return path
+			}
+		}
+	}
+	return ""
 }

@@ -64,6 +64,7 @@ type Options struct {
 	// Lifetime is how long a run may take: what is left after it may be removed
 	// by anybody.
 	Lifetime time.Duration
+	Image    string    // of the pod that Probe makes
 	Progress io.Writer // for people; may be nil
 }
 

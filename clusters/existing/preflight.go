@@ -305,11 +305,14 @@ func (p *Preflight) examineChaosMesh() {
 	_, err := p.access.finder.ServerResourcesForGroupVersion(chaosMeshGroupVersion)
 	p.HasChaosMesh = err == nil
 	if p.HasChaosMesh {
-		p.add("Chaos Mesh", true, chaosMeshGroupVersion+" is served", "")
+		p.add(ChaosMeshFinding, true, chaosMeshGroupVersion+" is served; which faults work, doctor --probe tells", "")
 		return
 	}
-	p.lacks("Chaos Mesh", "not found: its faults are skipped", "install it, if they are wanted")
+	p.lacks(ChaosMeshFinding, "not found: its faults are skipped", "install it, if they are wanted")
 }
+
+// ChaosMeshFinding is the finding that tells whether Chaos Mesh is there.
+const ChaosMeshFinding = "Chaos Mesh"
 
 const chaosMeshGroupVersion = "chaos-mesh.org/v1alpha1"
 

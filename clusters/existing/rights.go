@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/harness/nemesis/chaosmesh"
 )
 
 // Right is one thing that a run must be allowed to do, in all namespaces.
@@ -45,12 +46,22 @@ func rightsFor(o Options, served []danm.NetworkKind) []Right {
 		add(string(o.Group), kind.Resource(), "bitmaps are compared with endpoints", "get", "list", "watch")
 	}
 	if o.UsesChaosMesh {
-		for _, resource := range []string{"podchaos", "networkchaos", "timechaos"} {
-			add("chaos-mesh.org", resource, "Chaos Mesh is told what to break", "get", "list", "create", "patch", "delete")
-		}
+		all = append(all, meshRights()...)
 	}
 	for _, kind := range o.Kinds {
 		add(string(o.Group), danm.NetworkKind(kind).Resource(), "every lane has a network of its own", "create", "delete")
+	}
+	return all
+}
+
+// meshRights are those that faults of Chaos Mesh take.
+func meshRights() []Right {
+	const cut = "a pod is cut off from the API server's addresses"
+	all := []Right{{"", "services", "get", cut}, {"discovery.k8s.io", "endpointslices", "list", cut}}
+	for _, resource := range chaosmesh.Resources() {
+		for _, verb := range []string{"get", "list", "create", "patch", "delete"} {
+			all = append(all, Right{"chaos-mesh.org", resource, verb, "Chaos Mesh is told what to break"})
+		}
 	}
 	return all
 }

@@ -93,20 +93,20 @@ func (u undoing) removeNamespaces(ctx context.Context) error {
 	}
 	var errs []error
 	for i := range list.Items {
-		ns := &list.Items[i]
-		if _, isFleet := ns.Labels[clusters.FleetLabel]; !isFleet {
-			if err := u.endWorkload(ctx, ns.Name); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-		}
-		err := DeleteNamespace(ctx, u.access.core, ns)
-		if err == nil {
-			u.sayf("namespace %s removed", ns.Name)
-		}
-		errs = append(errs, err)
+		errs = append(errs, u.removeNamespace(ctx, &list.Items[i]))
 	}
 	return errors.Join(errs...)
+}
+
+func (u undoing) removeNamespace(ctx context.Context, ns *corev1.Namespace) error {
+	if err := u.endWorkload(ctx, ns.Name); err != nil {
+		return err
+	}
+	if err := DeleteNamespace(ctx, u.access.core, ns); err != nil {
+		return err
+	}
+	u.sayf("namespace %s removed", ns.Name)
+	return nil
 }
 
 // endWorkload lets pods end before their namespace does, so that every CNI
@@ -123,6 +123,9 @@ func (u undoing) endWorkload(ctx context.Context, name string) error {
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("deleting StatefulSet %s/%s: %w", name, sets.Items[i].Name, err)
 		}
+	}
+	if err := u.deleteLonePods(ctx, name); err != nil {
+		return err
 	}
 	return errors.Join(u.awaitNoPods(ctx, name), u.awaitReleased(ctx, name))
 }
@@ -143,6 +146,24 @@ func DeleteNamespace(ctx context.Context, core kubernetes.Interface, ns *corev1.
 		now, err := namespaces.Get(ctx, ns.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err) || err == nil && now.UID != ns.UID, nil
 	})
+}
+
+// deleteLonePods deletes those that no controller takes away with itself.
+func (u undoing) deleteLonePods(ctx context.Context, namespace string) error {
+	pods, err := u.access.core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing pods of %s: %w", namespace, err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if metav1.GetControllerOf(pod) != nil {
+			continue
+		}
+		if err := u.access.core.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting pod %s/%s: %w", namespace, pod.Name, err)
+		}
+	}
+	return nil
 }
 
 func (u undoing) awaitNoPods(ctx context.Context, namespace string) error {
@@ -273,11 +294,12 @@ func undoExpired(ctx context.Context, a access, o Options, now time.Time, out io
 }
 
 // leftovers returns every run that is seen in the cluster and when the last of
-// its objects expires. One that does not say it never does.
+// its objects expires. One that does not say it never does. Fleets are not runs
+// that test a cleaner; whoever starts the next fleet removes them.
 func (a access) leftovers(ctx context.Context) (map[string]time.Time, error) {
 	labelled := metav1.ListOptions{LabelSelector: clusters.RunLabel}
 	runs := map[string]time.Time{}
-	namespaces, err := a.core.CoreV1().Namespaces().List(ctx, labelled)
+	namespaces, err := a.core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: clusters.RunLabel + ",!" + clusters.FleetLabel})
 	if err != nil {
 		return nil, fmt.Errorf("listing namespaces: %w", err)
 	}

@@ -2,13 +2,8 @@ package nemesis
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -41,7 +36,7 @@ func (n *Nemesis) MeshInject(ctx context.Context, d dynamic.Interface, f MeshFau
 		return nil, n.cannot("run Chaos Mesh, which is not installed")
 	}
 	fault := chaosmesh.Fault{Action: f.Action, Namespace: f.Namespace, Pods: f.Pods, Container: f.Container}
-	if fault.Addresses, err = n.apiserverAddresses(ctx); err != nil {
+	if fault.Addresses, err = chaosmesh.APIServerAddresses(ctx, n.core); err != nil {
 		return nil, Failed(err)
 	}
 	injected, events, err := chaosmesh.New(d, f.Meta).Inject(ctx, f.Name, fault)
@@ -70,38 +65,4 @@ func told(events []chaosmesh.Event) string {
 		texts[i] = e.String()
 	}
 	return "Chaos Mesh: " + strings.Join(texts, "; ")
-}
-
-// apiserverAddresses are those that pods reach the API server by.
-func (n *Nemesis) apiserverAddresses(ctx context.Context) ([]string, error) {
-	const service = "kubernetes"
-	var addresses []string
-	s, err := n.core.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, service, metav1.GetOptions{})
-	if err == nil && s.Spec.ClusterIP != corev1.ClusterIPNone {
-		addresses = append(addresses, s.Spec.ClusterIPs...)
-	}
-	found, errSlices := n.core.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service})
-	if err := errors.Join(ignoreNotFound(err), ignoreNotFound(errSlices)); err != nil {
-		return nil, fmt.Errorf("finding the API server's addresses: %w", err)
-	}
-	if found != nil {
-		for i := range found.Items {
-			for _, e := range found.Items[i].Endpoints {
-				addresses = append(addresses, e.Addresses...)
-			}
-		}
-	}
-	return compact(addresses), nil
-}
-
-func compact(list []string) []string {
-	slices.Sort(list)
-	return slices.Compact(list)
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

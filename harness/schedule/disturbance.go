@@ -24,6 +24,8 @@ const (
 	MeshCleanerDelay     Act = "mesh-cleaner-delay"
 	MeshCleanerLoss      Act = "mesh-cleaner-loss"
 	MeshCleanerTime      Act = "mesh-cleaner-time"
+	MeshCleanerCPU       Act = "mesh-cleaner-cpu"
+	MeshCleanerMemory    Act = "mesh-cleaner-memory"
 )
 
 // Acts lists them all.
@@ -34,7 +36,7 @@ func Acts() []Act {
 // MeshActs lists those that need Chaos Mesh.
 func MeshActs() []Act {
 	return []Act{MeshPodKill, MeshPodFailure, MeshContainerKill, MeshCleanerKill,
-		MeshCleanerPartition, MeshCleanerDelay, MeshCleanerLoss, MeshCleanerTime}
+		MeshCleanerPartition, MeshCleanerDelay, MeshCleanerLoss, MeshCleanerTime, MeshCleanerCPU, MeshCleanerMemory}
 }
 
 // IsOfMesh tells whether the act needs Chaos Mesh.
@@ -42,7 +44,8 @@ func (a Act) IsOfMesh() bool { return slices.Contains(MeshActs(), a) }
 
 // IsOnCleaner tells whether the act hits the cleaner's pods and no others.
 func (a Act) IsOnCleaner() bool {
-	return slices.Contains([]Act{ActKillCleaner, MeshCleanerKill, MeshCleanerPartition, MeshCleanerDelay, MeshCleanerLoss, MeshCleanerTime}, a)
+	return slices.Contains([]Act{ActKillCleaner, MeshCleanerKill, MeshCleanerPartition, MeshCleanerDelay, MeshCleanerLoss, MeshCleanerTime,
+		MeshCleanerCPU, MeshCleanerMemory}, a)
 }
 
 // Disturbance draws acts in rounds.
@@ -99,9 +102,16 @@ func checkActs(field string, acts []Act) error {
 	return nil
 }
 
-// meshLastsMax is how long a fault of Chaos Mesh lasts that does not end by
-// itself.
-const meshLastsMax = 5 * time.Second
+// Bounds of how long a fault of Chaos Mesh lasts that does not end by itself.
+const (
+	meshLastsMax = 5 * time.Second
+	// partitionLastsMin is longer than a Lease that nobody renews, so that
+	// another replica of the cleaner takes over before the first is back.
+	partitionLastsMin = 20 * time.Second
+	// cleanerLastsMin is longer than a leader waits until it renews its Lease, so
+	// that it does something meanwhile.
+	cleanerLastsMin = 3 * time.Second
+)
 
 func (d drawer) disturbance(p Disturbance) []Step {
 	var steps []Step
@@ -135,8 +145,19 @@ func (d drawer) act(a Act, count int, waits bool) []Step {
 	if a.IsOnCleaner() {
 		first.Target, first.Count = CleanerPods, 1
 	}
-	return []Step{first, {Do: MeshHeal, Delay: d.delay(meshLastsMax)}}
+	lasts := d.delay(meshLastsMax)
+	switch {
+	case a == MeshCleanerPartition:
+		lasts += partitionLastsMin
+	case a.IsOnCleaner() && a != MeshCleanerKill:
+		lasts += cleanerLastsMin
+	}
+	return []Step{first, {Do: MeshHeal, Delay: lasts}}
 }
+
+// backlogSpread is between two pods of a dead node when the cleaner is hit next:
+// the first are released by then, while the last still wait out their quarantine.
+const backlogSpread = 300 * time.Millisecond
 
 // withWait puts a wait for all replicas between two steps.
 func withWait(waits bool, first, last Step) []Step {
@@ -150,14 +171,19 @@ func withWait(waits bool, first, last Step) []Step {
 // control plane deletes. The node returns when all replicas are back, or at
 // the next iteration: sooner it would end what is to be seen.
 func (d drawer) attended(n NodeShutdown, r Return, steps []Step, remove Step, back []Step) ([]Step, Return) {
+	var disturbing []Step
+	if len(n.Meanwhile) > 0 {
+		act := n.Meanwhile[d.IntN(len(n.Meanwhile))]
+		disturbing = d.act(act, 1, false)
+		if act.IsOnCleaner() {
+			remove.Spread = max(remove.Spread, backlogSpread)
+		}
+	}
 	if n.OutOfService {
 		remove = Step{Do: TaintNode, Target: FailedNode, Delay: remove.Delay, Fault: true}
 	}
 	steps = append(steps, remove)
-	if len(n.Meanwhile) > 0 {
-		steps = append(steps, d.act(n.Meanwhile[d.IntN(len(n.Meanwhile))], 1, false)...)
-	}
-	steps = append(steps, Step{Do: AwaitReady})
+	steps = append(append(steps, disturbing...), Step{Do: AwaitReady})
 	switch {
 	case n.OutOfService:
 		// Kubernetes asks for the mark to be taken back once the node is back:

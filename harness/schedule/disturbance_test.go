@@ -73,6 +73,45 @@ func TestANodeShutdownMayBeDisturbedAndItsPodsLeftToTheControlPlane(t *testing.T
 	}
 }
 
+func TestPodsGoOneAfterTheOtherWhenTheCleanerIsHitInTheirMidst(t *testing.T) {
+	for act, want := range map[Act]bool{MeshCleanerKill: true, ActKillCleaner: true, ActScale: false} {
+		plan := disturbing(Disturbance{})
+		plan.Faults = Faults{NodeShutdown: &NodeShutdown{Target: NodeWithPods, Returns: []Return{AfterRecreate}, Meanwhile: []Act{act}}}
+		s, err := Generate(plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		always := true
+		for _, it := range s.Iterations {
+			for _, step := range it.Steps {
+				always = always && (step.Do != ForceDelete || step.Spread >= backlogSpread)
+			}
+		}
+		if always != want {
+			t.Errorf("%s: pods of every iteration go one after the other: %v, want %v", act, always, want)
+		}
+	}
+}
+
+func TestFaultsOfACleanerLastUntilItsLeaseHasRunOutOrIsRenewed(t *testing.T) {
+	s, err := Generate(disturbing(Disturbance{Acts: MeshActs(), RoundsMax: 3, PodsMax: 2}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, it := range s.Iterations {
+		for i, step := range it.Steps {
+			if step.Do != MeshInject {
+				continue
+			}
+			heal := it.Steps[i+1]
+			isPartition, isOver := step.Act == MeshCleanerPartition, step.Act == MeshCleanerKill
+			if heal.Do != MeshHeal || (heal.Delay >= partitionLastsMin) != isPartition || step.Act.IsOnCleaner() && !isOver && heal.Delay < cleanerLastsMin {
+				t.Fatalf("%s is followed by %s after %s", step.Act, heal.Do, heal.Delay)
+			}
+		}
+	}
+}
+
 func TestActsThatAClusterCannotDoAreLeftOut(t *testing.T) {
 	d := Disturbance{Acts: []Act{ActEvict, MeshPodKill, ActDrain}, RoundsMax: 1, PodsMax: 1}
 	rest := Faults{Disturbance: &d}.Without(Act.IsOfMesh)

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
@@ -175,7 +176,28 @@ func removeRun(ctx context.Context, core kubernetes.Interface, runID string, out
 	return errors.Join(errs...)
 }
 
+// remove deletes the Jobs first. A namespace that is deleted waits for its pods
+// before it deletes anything else, and a Job does not let go of a failed pod
+// until it has made the next, which it cannot there: both would wait for ever.
 func remove(ctx context.Context, core kubernetes.Interface, ns *corev1.Namespace, out io.Writer) error {
+	jobs, err := core.BatchV1().Jobs(ns.Name).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing Jobs of %s: %w", ns.Name, err)
+	}
+	for i := range jobs.Items {
+		err := core.BatchV1().Jobs(ns.Name).Delete(ctx, jobs.Items[i].Name, metav1.DeleteOptions{
+			PropagationPolicy: ptr.To(metav1.DeletePropagationBackground), Preconditions: &metav1.Preconditions{UID: &jobs.Items[i].UID},
+		})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting Job %s/%s: %w", ns.Name, jobs.Items[i].Name, err)
+		}
+	}
+	// By force, because pods on a lost node do not end, and ours hold nothing
+	// that somebody else could be given too early.
+	err = core.CoreV1().Pods(ns.Name).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("deleting pods of %s: %w", ns.Name, err)
+	}
 	if err := existing.DeleteNamespace(ctx, core, ns); err != nil {
 		return err
 	}

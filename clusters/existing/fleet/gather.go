@@ -14,6 +14,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 )
 
@@ -59,7 +60,7 @@ func (f *Fleet) Gather(ctx context.Context, sink Sink) (lost map[string]string, 
 	if err := g.collect(ctx, f.stored()); err != nil || g.isOver() {
 		return nil, g.enough(err)
 	}
-	err = poll(ctx, gatherInterval, g.look)
+	err = wait.PollUntilContextCancel(ctx, gatherInterval, true, g.look)
 	if err = g.enough(err); err != nil || g.satisfied {
 		return nil, err
 	}
@@ -218,7 +219,7 @@ func (g *gathering) tell(ctx context.Context, pods []corev1.Pod) {
 		p := &pods[i]
 		shard, ok := g.shardOf(p)
 		switch {
-		case !ok || !g.left[shard]:
+		case !ok || !g.left[shard] || p.DeletionTimestamp != nil:
 		case p.Status.Phase == corev1.PodPending:
 			s.Waiting[waitingFor(p)]++
 		case p.Status.Phase == corev1.PodRunning:

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,23 +33,46 @@ const (
 	kindSeeds   = "1-1200"
 )
 
-// The whole of a fleet as users have it: image, nodes, pods, logs. One pod is
-// deleted in the middle of its shard.
-func TestOnRealNodesADeletedPodChangesNothing(t *testing.T) {
+// The whole of a fleet as users have it: image, nodes, pods, logs.
+func TestOnRealNodes(t *testing.T) {
 	if os.Getenv(integration) == "" {
 		t.Skipf("needs a container engine and a node image; set %s=1", integration)
 	}
 	build(t)
-	w := &world{t: t, folder: t.TempDir()}
-	w.startKind()
-	image := w.loadImage()
+	cluster := &world{t: t, folder: t.TempDir()}
+	nodes := cluster.startKind()
+	image := cluster.loadImage()
+	for _, tt := range []struct {
+		name string
+		test func(*world)
+	}{
+		{"an interrupted fleet leaves nothing", func(w *world) { w.interruptOnNodes(image) }},
+		{"a pod that is deleted in the middle changes nothing", func(w *world) { w.deleteOnePod(image) }},
+		{"a node that is lost in the middle changes nothing", func(w *world) { w.loseOneNode(image, nodes) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := *cluster
+			w.t, w.folder = t, t.TempDir()
+			tt.test(&w)
+		})
+	}
+}
 
+// onNodes is the fleet that both tests have.
+func (w *world) onNodes(image string) *chaos {
+	w.t.Helper()
 	c := w.chaos("fleet", "--kubeconfig", w.kubeconfig, "--context", w.context(), "--image", image, "--seeds", kindSeeds, "--shards", "4", "--yes")
+	if err := c.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+func (w *world) deleteOnePod(image string) {
+	t := w.t
 	seen := w.watchPods()
 	began := time.Now()
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	c := w.onNodes(image)
 	index := w.awaitPlaying(seen)
 	w.deletePod(t.Context(), index)
 	code, text := c.ends(t)
@@ -61,8 +85,13 @@ func TestOnRealNodesADeletedPodChangesNothing(t *testing.T) {
 		t.Errorf("the shard whose pod was deleted had pods %v, want two", pods)
 	}
 	w.expectNothingLeft()
+	w.expectLikeOneProcess(text)
+}
 
-	began = time.Now()
+func (w *world) expectLikeOneProcess(text string) {
+	t := w.t
+	t.Helper()
+	began := time.Now()
 	_, alone := w.chaos("run", "--cluster", "sim", "--seeds", kindSeeds, "--out", "alone").ends(t)
 	t.Logf("one process: %.1f s", time.Since(began).Seconds())
 	if fleet, one := digestIn(t, text), digestIn(t, alone); fleet != one {
@@ -70,7 +99,47 @@ func TestOnRealNodesADeletedPodChangesNothing(t *testing.T) {
 	}
 }
 
-func (w *world) startKind() {
+func (w *world) loseOneNode(image string, nodes *kind.Cluster) {
+	t := w.t
+	seen := w.watchPods()
+	began := time.Now()
+	c := w.onNodes(image)
+	index := w.awaitPlaying(seen)
+	node := w.podOf(index).Spec.NodeName
+	if err := nodes.FailNode(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	code, text := c.ends(t)
+	t.Logf("fleet of 4 shards, one node lost: %.1f s", time.Since(began).Seconds())
+	seen.end()
+	if code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if pods := seen.of(index); len(pods) < 2 {
+		t.Errorf("the shard whose node was lost had pods %v, want another", pods)
+	}
+	w.expectNothingLeft()
+	w.expectLikeOneProcess(text)
+}
+
+func (w *world) interruptOnNodes(image string) {
+	t := w.t
+	seen := w.watchPods()
+	c := w.onNodes(image)
+	w.awaitPlaying(seen)
+	began := time.Now()
+	if err := c.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	code, text := c.ends(t)
+	t.Logf("from Ctrl-C to the end: %.1f s", time.Since(began).Seconds())
+	if code != 2 || !strings.Contains(text, "of 1200 seeds") || !slices.Contains(reproduce(text), "--resume") {
+		t.Errorf("exit code %d, want 2 and how to go on", code)
+	}
+	w.expectNothingLeft()
+}
+
+func (w *world) startKind() *kind.Cluster {
 	t := w.t
 	t.Helper()
 	began := time.Now()
@@ -91,6 +160,7 @@ func (w *world) startKind() {
 		t.Fatal(err)
 	}
 	w.core = kubernetes.NewForConfigOrDie(w.config)
+	return c
 }
 
 func (w *world) context() string {
@@ -110,12 +180,17 @@ func (w *world) loadImage() string {
 	began := time.Now()
 	image := fmt.Sprintf("danm-chaos/fleet-test:%d", os.Getpid())
 	archive := filepath.Join(w.folder, "image.tar")
-	engineDoes(t, "build", "--quiet", "--target", "danm-chaos", "--tag", image, w.buildContext())
-	t.Cleanup(func() {
-		if _, err := engine.Run(context.Background(), "rmi", "--force", image); err != nil {
-			t.Error(err)
-		}
-	})
+	// An old builder makes the cleaner's image on the way, which has to have a
+	// name to be found and removed by.
+	folder := w.buildContext()
+	for target, name := range map[string]string{"prebuilt": image + "-cleaner", "danm-chaos": image} {
+		engineDoes(t, "build", "--quiet", "--target", target, "--tag", name, folder)
+		t.Cleanup(func() {
+			if _, err := engine.Run(context.Background(), "rmi", "--force", name); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	engineDoes(t, "save", "--output", archive, image)
 	data, err := os.ReadFile(archive)
 	if err != nil {
@@ -143,8 +218,8 @@ func engineDoes(t *testing.T, args ...string) {
 	}
 }
 
-// buildContext is a folder with what the Dockerfile takes and nothing else. The
-// image of the cleaner, which an old builder makes on the way, needs some file.
+// buildContext is a folder with what the Dockerfile takes and nothing else. For
+// the cleaner's image any file will do.
 func (w *world) buildContext() string {
 	w.t.Helper()
 	root, err := controlplane.ProjectRoot()
@@ -155,7 +230,7 @@ func (w *world) buildContext() string {
 	if err := os.MkdirAll(filepath.Join(folder, "bin"), 0o755); err != nil {
 		w.t.Fatal(err)
 	}
-	for to, from := range map[string]string{"Dockerfile": filepath.Join(root, "Dockerfile"), "bin/danm-chaos": program, "bin/danm-cleaner": program} {
+	for to, from := range map[string]string{"Dockerfile": filepath.Join(root, "Dockerfile"), "bin/danm-chaos": program, "bin/danm-cleaner": filepath.Join(root, "LICENSE")} {
 		data, err := os.ReadFile(from)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(folder, to), data, 0o755)

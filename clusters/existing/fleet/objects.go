@@ -26,11 +26,9 @@ const (
 	shardsFlag    = "--shards"
 	namespaceFlag = "--namespace"
 	indexVariable = "JOB_COMPLETION_INDEX" // set by Kubernetes
-	// exitHopeless is the exit code of a program that another attempt does not
-	// help: its command line is wrong.
-	exitHopeless = 64
 	// stopSeconds is how long a pod may take to end.
-	stopSeconds = 5
+	stopSeconds     = 5
+	patienceSeconds = 30
 )
 
 // Resources of a pod: one core, and the memory of one worker (1 GiB) with the
@@ -73,8 +71,8 @@ func accountOf(runID string, expires time.Time) (*corev1.ServiceAccount, *rbacv1
 }
 
 // jobOf returns the Job. A pod that fails is made again, up to a number for each
-// index, except where that helps nobody; one that a node had to let go does not
-// count as failed.
+// index. So is one that is being deleted, without waiting for its end: on a lost
+// node that never comes, and two pods of one shard only find the same twice.
 func jobOf(o Options, name string, expires time.Time) *batchv1.Job {
 	meta := marks(o.RunID, expires)
 	meta.Name, meta.Namespace = name, namespaceName(o.RunID)
@@ -83,22 +81,27 @@ func jobOf(o Options, name string, expires time.Time) *batchv1.Job {
 	count := int32(len(o.Shards))
 	return &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{
 		CompletionMode: ptr.To(batchv1.IndexedCompletion), Completions: &count, Parallelism: &count,
-		BackoffLimitPerIndex: ptr.To(int32(o.Attempts - 1)), PodReplacementPolicy: ptr.To(batchv1.Failed),
+		BackoffLimitPerIndex: ptr.To(int32(o.Attempts - 1)), PodReplacementPolicy: ptr.To(batchv1.TerminatingOrFailed),
 		ActiveDeadlineSeconds: ptr.To(int64(o.Lifetime.Seconds())), Template: template,
-		PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
-			{Action: batchv1.PodFailurePolicyActionIgnore, OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{
-				{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}},
-			{Action: batchv1.PodFailurePolicyActionFailIndex, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
-				Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{exitHopeless}}},
-		}},
 	}}
+}
+
+// patience is how long pods stay on a node that is not heard of. Kubernetes
+// gives them five minutes, because most have something to lose.
+func patience() []corev1.Toleration {
+	var all []corev1.Toleration
+	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		all = append(all, corev1.Toleration{Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+			TolerationSeconds: ptr.To(int64(patienceSeconds))})
+	}
+	return all
 }
 
 func podOf(o Options) corev1.PodSpec {
 	args := append(append([]string{}, o.Args...), namespaceFlag, namespaceName(o.RunID), shardsFlag, strings.Join(o.Shards, ","))
 	return corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: accountName, TerminationGracePeriodSeconds: ptr.To(int64(stopSeconds)),
-		EnableServiceLinks: ptr.To(false),
+		EnableServiceLinks: ptr.To(false), Tolerations: patience(),
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To(int64(65532)), RunAsGroup: ptr.To(int64(65532)),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},

@@ -80,9 +80,9 @@ func rights() []existing.Right {
 	add("", "serviceaccounts", "its pods are nobody else", "create")
 	add("rbac.authorization.k8s.io", "roles", "its pods may store results", "create")
 	add("rbac.authorization.k8s.io", "rolebindings", "its pods may store results", "create")
-	add("batch", "jobs", "it is one", "list", "create", "get")
+	add("batch", "jobs", "it is one", "list", "create", "get", "delete")
 	add("", "configmaps", "results are stored in them; nobody can give a right that they lack", "create", "get")
-	add("", "pods", "why a shard waits or is lost is said by its pods", "list")
+	add("", "pods", "why a shard waits or is lost is said by its pods", "list", "deletecollection")
 	add("", "pods/log", "so is how far it got", "get")
 	return all
 }

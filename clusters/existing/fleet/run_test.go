@@ -2,7 +2,6 @@ package fleet_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -62,7 +61,10 @@ func TestFourShardsFindWhatOneProcessFinds(t *testing.T) {
 	if fleet, one := digestIn(t, text), digestIn(t, alone); fleet != one {
 		t.Errorf("the fleet's digest is %s, that of one process %s", fleet, one)
 	}
-	for _, file := range []string{"run.json", "verdicts.json", "report.html", "report.md", "junit.xml", "metrics.prom"} {
+	if stored, err := os.ReadFile(filepath.Join(w.folder, "out", "latest", "run.json")); err != nil || !strings.Contains(string(stored), `"digest": "`+digestIn(t, text)+`"`) {
+		t.Errorf("run.json does not hold the digest: %v", err)
+	}
+	for _, file := range []string{"verdicts.json", "report.html", "report.md", "junit.xml", "metrics.prom"} {
 		if _, err := os.Stat(filepath.Join(w.folder, "out", "latest", file)); err != nil {
 			t.Error(err)
 		}
@@ -244,6 +246,10 @@ func TestOnlyExpiredFleetsAreRemovedByTheNext(t *testing.T) {
 	if left := w.fleets(); !slices.Equal(left, []string{"chaos-fleet-new"}) {
 		t.Errorf("left: %v", left)
 	}
+	if err := w.core.CoreV1().Namespaces().Delete(t.Context(), "chaos-fleet-new", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.await("the other to go, too", func() bool { return len(w.fleets()) == 0 })
 }
 
 func TestWhoMayNotIsToldWhatIsMissingAndNothingIsMade(t *testing.T) {
@@ -254,7 +260,7 @@ func TestWhoMayNotIsToldWhatIsMissingAndNothingIsMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "viewer"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "viewer"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "viewer"}, {APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:authenticated"}}}
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "viewer"}}}
 	if _, err := w.core.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +274,7 @@ func TestWhoMayNotIsToldWhatIsMissingAndNothingIsMade(t *testing.T) {
 		}
 	}
 	want := []string{"create namespaces", "delete namespaces", "create serviceaccounts", "create roles.rbac.authorization.k8s.io",
-		"create rolebindings.rbac.authorization.k8s.io", "create jobs.batch", "create configmaps"}
+		"create rolebindings.rbac.authorization.k8s.io", "create jobs.batch", "delete jobs.batch", "create configmaps", "deletecollection pods"}
 	if code != 64 || !slices.Equal(missing, want) {
 		t.Errorf("exit code %d, missing %q, want %q", code, missing, want)
 	}
@@ -352,13 +358,58 @@ func TestADeletedPodIsRunAgain(t *testing.T) {
 	w.expectNothingLeft()
 }
 
+// Nobody is there any more who could say that the pod has ended, neither for its
+// Job nor for the end of the namespace.
+func TestAShardWhoseNodeIsLostIsPlayedElsewhere(t *testing.T) {
+	w := newWorld(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lost"}, Spec: corev1.NodeSpec{Unschedulable: true}}
+	if _, err := w.core.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.core.CoreV1().Nodes().Delete(context.Background(), "lost", metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	first := make(chan struct{}, 1)
+	first <- struct{}{}
+	n := w.startNodes(func(index string) fate {
+		if index == "1" {
+			select {
+			case <-first:
+				return isLost
+			default:
+			}
+		}
+		return plays
+	})
+	c := w.fleet(append(small, "--seeds", "1-20", "--shards", "2")...)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.await("both pods", func() bool { return len(n.ran()) == 2 })
+	w.deletePod(t.Context(), "1") // as Kubernetes does when the node was silent for long enough
+	code, _ := c.ends(t)
+	if ran := n.ran(); code != 0 || !slices.Equal(ran, []string{"0", "1", "1"}) {
+		t.Errorf("exit code %d, pods of indexes %v", code, ran)
+	}
+	w.expectNothingLeft()
+}
+
 func (w *world) deletePod(ctx context.Context, index string) {
 	w.t.Helper()
-	pods, err := w.core.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: "batch.kubernetes.io/job-completion-index=" + index})
-	if err != nil || len(pods.Items) != 1 {
-		w.t.Fatal(fmt.Errorf("pods of index %s: %d, %w", index, len(pods.Items), err))
-	}
-	if err := w.core.CoreV1().Pods(pods.Items[0].Namespace).Delete(ctx, pods.Items[0].Name, metav1.DeleteOptions{}); err != nil {
+	p := w.podOf(index)
+	if err := w.core.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// podOf returns the only pod of a shard.
+func (w *world) podOf(index string) *corev1.Pod {
+	w.t.Helper()
+	pods, err := w.core.CoreV1().Pods("").List(w.t.Context(), metav1.ListOptions{LabelSelector: "batch.kubernetes.io/job-completion-index=" + index})
+	if err != nil || len(pods.Items) != 1 {
+		w.t.Fatalf("pods of index %s: %d, %v", index, len(pods.Items), err)
+	}
+	return &pods.Items[0]
 }

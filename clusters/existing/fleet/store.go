@@ -12,8 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 )
 
 // ResultBytesMax is how much a shard may store. An object holds a MiB, but
@@ -48,13 +50,12 @@ func Store(ctx context.Context, config *rest.Config, namespace, shard string, da
 		return fmt.Errorf("storing shard %s: %w", shard, err)
 	}
 	result := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: resultName(shard)}, BinaryData: map[string][]byte{resultKey: data}, Immutable: new(bool),
+		ObjectMeta: metav1.ObjectMeta{Name: resultName(shard)}, BinaryData: map[string][]byte{resultKey: data}, Immutable: ptr.To(true),
 	}
-	*result.Immutable = true
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	var last error
-	err = poll(ctx, storeInterval, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextCancel(ctx, storeInterval, true, func(ctx context.Context) (bool, error) {
 		_, last = core.CoreV1().ConfigMaps(namespace).Create(ctx, result, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(last) {
 			last = nil
@@ -74,22 +75,4 @@ func lasting(err error) error {
 		return err
 	}
 	return nil
-}
-
-// poll waits until the condition holds. An error of the condition ends it, as
-// does the end of the context.
-func poll(ctx context.Context, interval time.Duration, condition func(context.Context) (bool, error)) error {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		ok, err := condition(ctx)
-		if ok || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-ticker.C:
-		}
-	}
 }

@@ -45,7 +45,14 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(folder)
 	program = filepath.Join(folder, "danm-chaos")
-	return m.Run()
+	code := m.Run()
+	if shared != nil {
+		if err := shared.Close(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	return code
 }
 
 // build makes the program once, and only if a test needs it.
@@ -80,24 +87,35 @@ func newWorld(t *testing.T) *world {
 		t.Skipf("the Kubernetes programs are not built yet: set KUBERNETES_BIN_DIR, or run `make chaos` once (%v)", err)
 	}
 	build(t)
-	w := &world{t: t, folder: t.TempDir()}
-	c, err := controlplane.Start(t.Context(), controlplane.Options{
-		RunID: fmt.Sprintf("fleet-test-%d-%s", os.Getpid(), filepath.Base(w.folder)), Group: danm.GroupDanmIO, Controllers: []string{"job-controller"},
-	})
+	c, err := startShared()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := c.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	w := &world{t: t, folder: t.TempDir()}
 	if w.config, err = c.RESTConfig(clusters.UserHarness); err != nil {
 		t.Fatal(err)
 	}
 	w.core = kubernetes.NewForConfigOrDie(w.config)
 	w.kubeconfig = w.writeKubeconfig("admin", "")
+	if left := w.fleets(); len(left) > 0 {
+		t.Fatalf("an earlier test left %v", left)
+	}
 	return w
+}
+
+// shared is the control plane of all tests, once one of them needed it. What a
+// fleet leaves behind is seen by the next.
+var shared *controlplane.Cluster
+
+func startShared() (*controlplane.Cluster, error) {
+	if shared != nil {
+		return shared, nil
+	}
+	var err error
+	shared, err = controlplane.Start(context.Background(), controlplane.Options{
+		RunID: fmt.Sprintf("fleet-test-%d", os.Getpid()), Group: danm.GroupDanmIO, Controllers: []string{"job-controller"},
+	})
+	return shared, err
 }
 
 // writeKubeconfig writes one of the administrator, or of somebody that the
@@ -208,11 +226,12 @@ func (w *world) expectNothingLeft() {
 type fate string
 
 const (
-	plays fate = "plays"         // as a container would
-	dies  fate = "dies at once"  // for want of memory
-	hangs fate = "does not end"  // until it is deleted
-	waits fate = "has no image"  // for good
-	stops fate = "stores, hangs" // its node is lost before it can say that it is done
+	plays  fate = "plays"        // as a container would
+	dies   fate = "dies at once" // for want of memory
+	hangs  fate = "does not end" // until it is deleted
+	waits  fate = "has no image" // for good
+	isLost fate = "is on a node that is lost"
+	stops  fate = "stores, hangs" // its node is lost before it can say that it is done
 )
 
 // nodes does what nodes do: it runs the program of each pod as its account, and
@@ -271,6 +290,7 @@ func (n *nodes) look(ctx context.Context) {
 			podCtx, cancel := context.WithCancel(ctx)
 			n.seen[string(p.UID)] = cancel
 			n.running.Go(func() { n.run(podCtx, p) })
+		case p.Spec.NodeName != "": // which nobody looks after
 		case p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded:
 			end()
 			n.report(ctx, p, corev1.PodFailed, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 143}})
@@ -281,6 +301,9 @@ func (n *nodes) look(ctx context.Context) {
 func (n *nodes) run(ctx context.Context, p *corev1.Pod) {
 	index := p.Annotations["batch.kubernetes.io/job-completion-index"]
 	what := n.fateOf(index)
+	if what == isLost {
+		n.bind(ctx, p, "lost")
+	}
 	n.mu.Lock()
 	n.started = append(n.started, index)
 	n.mu.Unlock()
@@ -302,6 +325,14 @@ func (n *nodes) run(ctx context.Context, p *corev1.Pod) {
 			phase = corev1.PodFailed
 		}
 		n.report(ctx, p, phase, corev1.ContainerState{Terminated: &end})
+	}
+}
+
+// bind makes the pod one of a node.
+func (n *nodes) bind(ctx context.Context, p *corev1.Pod, node string) {
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
+	if err := n.w.core.CoreV1().Pods(p.Namespace).Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
+		n.w.t.Errorf("binding pod %s: %v", p.Name, err)
 	}
 }
 

@@ -1,11 +1,14 @@
-// Builds Chaos Mesh's own controller-manager for the tests of the Chaos Mesh
+// Builds Chaos Mesh's own programs, by build.sh, for the tests of the Chaos Mesh
 // nemesis. Built, never imported: its replace directives must not reach the main
 // module. They are those of Chaos Mesh's own go.mod.
 module github.com/danm-chaos/danm-chaos/clusters/tools/chaosmesh
 
 go 1.26.0
 
-tool github.com/chaos-mesh/chaos-mesh/cmd/chaos-controller-manager
+tool (
+	github.com/chaos-mesh/chaos-mesh/cmd/chaos-controller-manager
+	github.com/chaos-mesh/chaos-mesh/cmd/chaos-daemon
+)
 
 require (
 	cloud.google.com/go/auth v0.16.1 // indirect
@@ -59,11 +62,13 @@ require (
 	github.com/bytedance/sonic/loader v0.3.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/chai2010/gettext-go v1.0.2 // indirect
+	github.com/chaos-mesh/chaos-driver v0.2.1 // indirect
 	github.com/chaos-mesh/chaos-mesh v0.9.1-0.20260902003049-47411975a8cb // indirect
 	github.com/chaos-mesh/chaos-mesh/api v0.0.0 // indirect
 	github.com/chaos-mesh/fx-logr v0.1.0 // indirect
 	github.com/chaos-mesh/k8s_dns_chaos v0.2.0 // indirect
 	github.com/cloudwego/base64x v0.1.5 // indirect
+	github.com/containerd/cgroups v1.1.0 // indirect
 	github.com/containerd/cgroups/v3 v3.1.3 // indirect
 	github.com/containerd/containerd v1.7.32 // indirect
 	github.com/containerd/containerd/api v1.10.0 // indirect
@@ -75,6 +80,9 @@ require (
 	github.com/containerd/platforms v0.2.1 // indirect
 	github.com/containerd/ttrpc v1.2.8 // indirect
 	github.com/containerd/typeurl/v2 v2.2.3 // indirect
+	github.com/coreos/go-systemd/v22 v22.5.0 // indirect
+	github.com/creachadair/jrpc2 v1.3.5 // indirect
+	github.com/creachadair/mds v0.26.1 // indirect
 	github.com/cyphar/filepath-securejoin v0.6.1 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/dimchansky/utfbom v1.1.1 // indirect
@@ -119,6 +127,7 @@ require (
 	github.com/go-playground/validator/v10 v10.27.0 // indirect
 	github.com/gobwas/glob v0.2.3 // indirect
 	github.com/goccy/go-json v0.10.5 // indirect
+	github.com/godbus/dbus/v5 v5.1.0 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang-jwt/jwt/v4 v4.5.2 // indirect
 	github.com/golang/groupcache v0.0.0-20241129210726-2c02b8208cf8 // indirect
@@ -132,6 +141,7 @@ require (
 	github.com/googleapis/gax-go/v2 v2.14.2 // indirect
 	github.com/gosuri/uitable v0.0.4 // indirect
 	github.com/gregjones/httpcache v0.0.0-20190611155906-901d90724c79 // indirect
+	github.com/grpc-ecosystem/go-grpc-middleware v1.3.0 // indirect
 	github.com/grpc-ecosystem/go-grpc-prometheus v1.2.0 // indirect
 	github.com/hashicorp/errwrap v1.1.0 // indirect
 	github.com/hashicorp/go-multierror v1.1.1 // indirect

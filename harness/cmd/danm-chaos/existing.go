@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -57,7 +58,6 @@ func (f *existingFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.nodeDown, "node-down", "", "existing: program that switches a node off, "+existing.NodePlaceholder+" for its name")
 	fs.StringVar(&f.nodeUp, "node-up", "", "existing: program that switches it on again")
 	fs.DurationVar(&f.hookTimeout, "hook-timeout", existing.HookTimeoutDefault, "existing: of --node-down and --node-up")
-	fs.StringVar(&f.image, "image", defaultImage, "existing: image of the workload")
 	fs.StringVar(&f.network, "network", "", "existing: ClusterNetwork to use; empty has every lane make a network of its own")
 	fs.BoolVar(&f.shareNetwork, "share-network", false, "existing: use --network although pods of others do")
 	fs.BoolVar(&f.yes, "yes", false, "existing: begin without asking")
@@ -66,6 +66,7 @@ func (f *existingFlags) register(fs *pflag.FlagSet) {
 
 // registerReach adds the flags that doctor has too.
 func (f *existingFlags) registerReach(fs *pflag.FlagSet) {
+	fs.StringVar(&f.image, "image", defaultImage, "existing: image of pods that are made")
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "existing: kubeconfig; nothing is looked for by itself")
 	fs.StringVar(&f.context, "context", "", "existing: context; the current one is never taken")
 	fs.StringSliceVar(&f.onWorkers, "on-nodes", nil, "existing: nodes that may be touched; empty means Ready workers, as many as are needed")
@@ -191,7 +192,7 @@ func (p plan) fitted(found existing.Preflight) (plan, error) {
 		p.scenario.Kinds = []string{string(danm.ClusterNetwork)}
 	}
 	if !found.HasChaosMesh {
-		p = p.withoutMesh()
+		p = p.leavingOut(schedule.Act.IsOfMesh, noMesh)
 	}
 	s := &p.scenario
 	if s.Faults.Disturbance != nil && len(s.Faults.Disturbance.Acts) == 0 {
@@ -249,17 +250,6 @@ func (p plan) sharedNetwork() *danm.NetworkRef {
 	}
 	ref := p.shared.Ref()
 	return &ref
-}
-
-// withoutMesh leaves out, and reports, what only Chaos Mesh can do.
-func (p plan) withoutMesh() plan {
-	for _, a := range p.scenario.Faults.Acts() {
-		if a.IsOfMesh() {
-			p.skipped = append(p.skipped, string(a)+": Chaos Mesh is not installed")
-		}
-	}
-	p.scenario.Faults = p.scenario.Faults.Without(schedule.Act.IsOfMesh)
-	return p
 }
 
 // confirm tells what will be done and lets somebody agree.
@@ -376,4 +366,31 @@ func (a *app) examineExisting(ctx context.Context, f existingFlags, group string
 		return nil, a.refused(err)
 	}
 	return found.Findings, nil
+}
+
+// probeExisting adds what Chaos Mesh can do there to what was found, if it is
+// there at all and nothing else is missing.
+func (a *app) probeExisting(ctx context.Context, cluster string, findings []controlplane.Finding, f existingFlags, group string) ([]controlplane.Finding, error) {
+	if cluster != existingCluster {
+		return nil, usagef("--probe: it is for --cluster %s", existingCluster)
+	}
+	isInstalled := slices.ContainsFunc(findings, func(f controlplane.Finding) bool { return f.Name == existing.ChaosMeshFinding && f.OK })
+	if !isInstalled || healthCode(findings) != exitValid {
+		return findings, nil
+	}
+	g, err := danm.ParseGroup(group)
+	if err != nil {
+		return nil, usagef("--danm-api: %w", err)
+	}
+	o, err := f.existingOptions(g)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	o.RunID, o.Image = fmt.Sprintf("probe-%s-%d", now.UTC().Format("20060102-150405"), os.Getpid()), f.image
+	found, err := existing.Probe(ctx, o, now)
+	if err != nil {
+		return nil, a.refused(err)
+	}
+	return append(findings, found...), nil
 }

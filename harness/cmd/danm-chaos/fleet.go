@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/danm-chaos/danm-chaos/clusters/existing"
 	"github.com/danm-chaos/danm-chaos/clusters/existing/fleet"
 	"github.com/danm-chaos/danm-chaos/clusters/sim"
 	"github.com/danm-chaos/danm-chaos/harness/check"
@@ -52,11 +53,11 @@ func (a *app) newFleet(ctx context.Context, f fleetFlags, names []string) error 
 	if err != nil {
 		return err
 	}
-	ctx, signals := catchInterrupts(ctx, a.stderr)
-	defer signals.release()
 	if err := a.examineFleet(ctx, f, p, p.Shards); err != nil {
 		return err
 	}
+	ctx, signals := catchInterrupts(ctx, a.stderr)
+	defer signals.release()
 	p.Started = time.Now()
 	dir, err := newRunDir(f.out, p.Started, s.First)
 	if err != nil {
@@ -87,13 +88,13 @@ func (a *app) resumeFleet(ctx context.Context, f fleetFlags) error {
 	if c.gathered, err = folder.kept(p); err != nil {
 		return err
 	}
-	ctx, signals := catchInterrupts(ctx, a.stderr)
-	defer signals.release()
 	if left := c.left(); len(left) > 0 {
 		if err := a.examineFleet(ctx, f, p, left); err != nil {
 			return err
 		}
 	}
+	ctx, signals := catchInterrupts(ctx, a.stderr)
+	defer signals.release()
 	return c.run(ctx, signals)
 }
 
@@ -158,17 +159,19 @@ func (c *campaign) play(ctx context.Context, signals *interrupts) error {
 	}
 	o.Progress = c.app.stdout
 	f, err := fleet.Open(ctx, o, time.Now())
-	if err != nil {
+	if refusal := (*existing.Refusal)(nil); errors.As(err, &refusal) {
 		return c.app.refused(err)
+	}
+	if err != nil {
+		c.loseLeft(ctx, err)
+		return nil
 	}
 	lost, err := f.Gather(ctx, fleet.Sink{Took: c.took, Told: c.told})
 	cleanup, cancel := signals.cleanup(ctx)
 	defer cancel()
 	c.leftover = f.Close(cleanup)
-	if err != nil && ctx.Err() == nil {
-		for _, shard := range c.left() {
-			c.lose(shard, err.Error())
-		}
+	if err != nil {
+		c.loseLeft(ctx, err)
 	}
 	for name, why := range lost {
 		if shard, err := search.ParseShard(name); err == nil {
@@ -176,6 +179,17 @@ func (c *campaign) play(ctx context.Context, signals *interrupts) error {
 		}
 	}
 	return nil
+}
+
+// loseLeft notes that all shards without result have none for the same reason.
+// An interruption is told as such.
+func (c *campaign) loseLeft(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	for _, shard := range c.left() {
+		c.lose(shard, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
 }
 
 // lose notes why a shard has no result, unless that is known.
@@ -258,6 +272,9 @@ func (c *campaign) conclude(ctx context.Context) error {
 	t := c.merged()
 	t.Took = c.duration()
 	s := searched{sweep: c.sweep, totals: t, missing: slices.Concat(c.lacks(), missing(ctx, c.sweep, t)), dir: c.folder.runDir, started: c.plan.Started}
+	if commits := c.commits(); len(commits) == 1 {
+		s.commit = commits[0]
+	}
 	if len(c.left()) > 0 {
 		s.resume = commandLine(programName(), "fleet", "--resume", c.folder.path, "--kubeconfig", c.flags.kubeconfig, "--context", c.flags.context)
 	}
@@ -314,7 +331,6 @@ func (c *campaign) cleanCode() int {
 // lacks lists why the fleet as a whole answers less than it was asked.
 func (c *campaign) lacks() []string {
 	var lines []string
-	commits := map[string]bool{}
 	for _, shard := range c.plan.Shards {
 		r, ok := c.gathered[shard]
 		switch why := c.lost[shard]; {
@@ -325,14 +341,20 @@ func (c *campaign) lacks() []string {
 		case r.Omitted > 0:
 			lines = append(lines, fmt.Sprintf("seeds %s: %d failures more had no room in the result", shard, r.Omitted))
 		}
-		if ok {
-			commits[r.Commit] = true
-		}
 	}
-	if len(commits) > 1 {
-		lines = append(lines, "shards were played by different builds: "+strings.Join(slices.Sorted(maps.Keys(commits)), ", "))
+	if commits := c.commits(); len(commits) > 1 {
+		lines = append(lines, "shards were played by different builds: "+strings.Join(commits, ", "))
 	}
 	return lines
+}
+
+// commits are those that the programs in the pods were built from.
+func (c *campaign) commits() []string {
+	seen := map[string]bool{}
+	for _, r := range c.gathered {
+		seen[r.Commit] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // storeShrunk stores the failures that shards made small.

@@ -47,7 +47,7 @@ func (a *app) programsCommand() *cobra.Command {
 func (a *app) doctorCommand() *cobra.Command {
 	var cluster, image, group string
 	var reach existingFlags
-	var asJSON bool
+	var asJSON, probe bool
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine lacks for a kind of cluster",
@@ -56,7 +56,12 @@ func (a *app) doctorCommand() *cobra.Command {
 			if err := checkCluster(cluster); err != nil && cluster != simCluster {
 				return err
 			}
-			findings, err := a.examineFor(c.Context(), cluster, image, group, reach)
+			ctx, signals := catchInterrupts(c.Context(), a.stderr)
+			defer signals.release()
+			findings, err := a.examineFor(ctx, cluster, image, group, reach)
+			if err == nil && probe {
+				findings, err = a.probeExisting(ctx, cluster, findings, reach, group)
+			}
 			if err != nil {
 				return err
 			}
@@ -74,6 +79,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	c.Flags().StringVar(&group, "danm-api", string(defaultGroup), "existing: API group of DANM's objects")
 	reach.registerReach(c.Flags())
 	c.Flags().StringVar(&image, "node-image", "", "kind: the node image that a run would be given")
+	c.Flags().BoolVar(&probe, "probe", false, "existing: have Chaos Mesh break a pod made for it, in each way, and say which work; all is removed again")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

@@ -128,10 +128,12 @@ func (a *app) conclude(o outcome) error {
 // runOne runs a plan in a run directory of its own. It returns an error only
 // when there is no place to report to; all other trouble is in the result.
 func (a *app) runOne(ctx context.Context, signals *interrupts, p plan) (o outcome, err error) {
+	if p, err = p.patient().onOwnCluster(); err != nil {
+		return o, err
+	}
 	if err := p.prepareMachine(ctx, a.stdout); err != nil {
 		return o, err
 	}
-	p = p.patient()
 	if p, err = a.onExisting(ctx, p); err != nil {
 		return o, err
 	}

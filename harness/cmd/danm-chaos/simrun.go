@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -157,6 +158,7 @@ type searched struct {
 	missing []string // that keeps it from being Valid
 	dir     runDir
 	started time.Time
+	commit  string // of the program that played; empty if it was this one
 	resume  string // command line that plays what is left; empty if nothing is
 }
 
@@ -220,7 +222,7 @@ func (s searched) result() (harness.Result, error) {
 	t, sweep := s.totals, s.sweep
 	result := harness.Result{
 		SchemaVersion: harness.ResultSchemaVersion, RunID: s.dir.id, Scenario: scenarioList(sweep), Cluster: simCluster, Cleaner: sweep.Cleaner,
-		Group: sweep.Shapes[0].Group, CNI: sweep.Shapes[0].CNI, Seed: sweep.First, Commit: commit, Versions: versions, Started: s.started,
+		Group: sweep.Shapes[0].Group, CNI: sweep.Shapes[0].CNI, Seed: sweep.First, Commit: cmp.Or(s.commit, commit), Versions: versions, Started: s.started,
 		DurationSeconds: t.Took.Seconds(), Verdict: t.Verdict(s.missing), Unknowns: s.missing,
 		FaultsPlanned: countsOf(t.Planned), FaultsFired: countsOf(t.Fired), Checked: map[check.Invariant]int{},
 		Digest: t.Digest.String(), Reproduce: s.reproduce(),

@@ -22,20 +22,25 @@ const (
 	NetworkPartition Action = "network-partition" // cut pods off from addresses
 	NetworkDelay     Action = "network-delay"
 	NetworkLoss      Action = "network-loss"
-	TimeOffset       Action = "time-offset" // make the clock of a container jump
+	TimeOffset       Action = "time-offset"   // make the clock of a container jump
+	StressCPU        Action = "stress-cpu"    // take processor time from a container
+	StressMemory     Action = "stress-memory" // take memory of a container's share
 )
 
 // Actions lists them all.
 func Actions() []Action {
-	return []Action{PodKill, PodFailure, ContainerKill, NetworkPartition, NetworkDelay, NetworkLoss, TimeOffset}
+	return []Action{PodKill, PodFailure, ContainerKill, NetworkPartition, NetworkDelay, NetworkLoss, TimeOffset, StressCPU, StressMemory}
 }
 
-// Sizes of what is done to networks and clocks. They are no parameters, because
-// a cleaner has to stand any.
+// Sizes of what is done. They are no parameters, because a cleaner has to stand
+// any; but memory that it has no share of would be a fault of its operator.
 const (
 	networkDelay = "500ms"
 	networkLoss  = "30"
 	timeOffset   = "-10m"
+	stressCores  = 2
+	stressLoad   = 100 // percent of each
+	stressMemory = "200MB"
 	// outlast is longer than any fault lasts: we heal, not the clock.
 	outlast = time.Hour
 )
@@ -45,7 +50,7 @@ type Fault struct {
 	Action    Action
 	Namespace string   // of the pods
 	Pods      []string // by name, all of them
-	Container string   // for ContainerKill and TimeOffset
+	Container string   // for what hits one and not the pod
 	// Addresses are the ends from which NetworkPartition cuts off, and to which
 	// delay and loss apply: of the API server, say.
 	Addresses []string
@@ -57,7 +62,7 @@ func (f Fault) check() error {
 		return fmt.Errorf("unknown action %q", f.Action)
 	case f.Namespace == "" || len(f.Pods) == 0:
 		return fmt.Errorf("%s names no pod", f.Action)
-	case f.Container == "" && (f.Action == ContainerKill || f.Action == TimeOffset):
+	case f.Container == "" && f.isOfContainer():
 		return fmt.Errorf("%s names no container", f.Action)
 	case len(f.Addresses) == 0 && f.isOfNetwork():
 		return fmt.Errorf("%s names no address", f.Action)
@@ -69,6 +74,12 @@ func (f Fault) isOfNetwork() bool {
 	return f.Action == NetworkPartition || f.Action == NetworkDelay || f.Action == NetworkLoss
 }
 
+func (f Fault) isOfContainer() bool {
+	return f.Action == ContainerKill || f.Action == TimeOffset || f.isStress()
+}
+
+func (f Fault) isStress() bool { return f.Action == StressCPU || f.Action == StressMemory }
+
 // resource is where the object of the fault is made.
 func (f Fault) resource() schema.GroupVersionResource {
 	plural := podChaos
@@ -77,6 +88,8 @@ func (f Fault) resource() schema.GroupVersionResource {
 		plural = networkChaos
 	case f.Action == TimeOffset:
 		plural = timeChaos
+	case f.isStress():
+		plural = stressChaos
 	}
 	return v1alpha1.SchemeGroupVersion.WithResource(plural)
 }
@@ -99,6 +112,8 @@ func (f Fault) object(meta metav1.ObjectMeta) runtime.Object {
 	switch {
 	case f.isOfNetwork():
 		return f.networkChaos(meta, pods)
+	case f.isStress():
+		return f.stressChaos(meta, containers)
 	case f.Action == TimeOffset:
 		return &v1alpha1.TimeChaos{
 			TypeMeta: f.typeMeta(v1alpha1.KindTimeChaos), ObjectMeta: meta,
@@ -141,5 +156,20 @@ func (f Fault) networkChaos(meta metav1.ObjectMeta, pods v1alpha1.PodSelector) *
 		chaos.Spec.PartitionBehavior = v1alpha1.DropPartitionBehavior
 		chaos.Spec.Direction = v1alpha1.Both
 	}
+	return chaos
+}
+
+func (f Fault) stressChaos(meta metav1.ObjectMeta, containers v1alpha1.ContainerSelector) *v1alpha1.StressChaos {
+	lasting := outlast.String()
+	chaos := &v1alpha1.StressChaos{
+		TypeMeta: f.typeMeta(v1alpha1.KindStressChaos), ObjectMeta: meta,
+		Spec: v1alpha1.StressChaosSpec{ContainerSelector: containers, Duration: &lasting, Stressors: &v1alpha1.Stressors{}},
+	}
+	if f.Action == StressMemory {
+		chaos.Spec.Stressors.MemoryStressor = &v1alpha1.MemoryStressor{Stressor: v1alpha1.Stressor{Workers: 1}, Size: stressMemory}
+		return chaos
+	}
+	load := stressLoad
+	chaos.Spec.Stressors.CPUStressor = &v1alpha1.CPUStressor{Stressor: v1alpha1.Stressor{Workers: stressCores}, Load: &load}
 	return chaos
 }

@@ -20,7 +20,7 @@ func faultOf(a Action) Fault {
 	switch {
 	case f.isOfNetwork():
 		f.Addresses = []string{"10.96.0.1"}
-	case a == ContainerKill || a == TimeOffset:
+	case f.isOfContainer():
 		f.Container = "cleaner"
 	}
 	return f
@@ -67,6 +67,7 @@ func TestAFaultThatIsNotWholeIsRefused(t *testing.T) {
 		{"no namespace", func(f *Fault) { f.Namespace = "" }, "names no pod"},
 		{"an action of another tool", func(f *Fault) { f.Action = "pod-tickle" }, "unknown action"},
 		{"a container kill without container", func(f *Fault) { f.Action = ContainerKill }, "names no container"},
+		{"stress of no container", func(f *Fault) { f.Action = StressCPU }, "names no container"},
 		{"a partition from nothing", func(f *Fault) { f.Action = NetworkPartition }, "names no address"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -32,8 +32,11 @@ const (
 	forceAnnotation = "chaos-mesh.chaos-mesh.org/cleanFinalizer"
 	forced          = "forced"
 	// Plural names of the kinds that are used.
-	podChaos, networkChaos, timeChaos = "podchaos", "networkchaos", "timechaos"
+	podChaos, networkChaos, timeChaos, stressChaos = "podchaos", "networkchaos", "timechaos", "stresschaos"
 )
+
+// Resources are the plural names of the kinds of object that faults are.
+func Resources() []string { return []string{podChaos, networkChaos, timeChaos, stressChaos} }
 
 // ErrLeftInPlace says that an object is gone, but its fault perhaps not.
 var ErrLeftInPlace = errors.New("not recovered in time: the finalizer was forced away, and the fault may still be in place")
@@ -68,6 +71,14 @@ type Mesh struct {
 // the victims' is, with its labels and annotations.
 func New(d dynamic.Interface, meta metav1.ObjectMeta) *Mesh {
 	return &Mesh{dynamic: d, meta: meta, recover: recoveryMax, forced: forcedMax}
+}
+
+// RecoveringWithin returns one that gives Chaos Mesh that long to undo a fault.
+// It is for victims that nobody needs afterwards.
+func (m *Mesh) RecoveringWithin(d time.Duration) *Mesh {
+	hasty := *m
+	hasty.recover = d
+	return &hasty
 }
 
 // IsServed tells whether a cluster has Chaos Mesh's API.
@@ -228,7 +239,7 @@ func (in *Injected) force(ctx context.Context) (events []Event, err error) {
 // Remove deletes every object of Chaos Mesh that bears the labels, as Heal does
 // with one, for whoever cleans up after a run that is dead.
 func Remove(ctx context.Context, d dynamic.Interface, selector string) (removed []string, err error) {
-	for _, plural := range []string{podChaos, networkChaos, timeChaos} {
+	for _, plural := range Resources() {
 		resource := v1alpha1.SchemeGroupVersion.WithResource(plural)
 		list, err := d.Resource(resource).List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if apierrors.IsNotFound(err) {

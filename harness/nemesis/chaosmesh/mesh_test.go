@@ -32,6 +32,7 @@ func fakeMesh(t *testing.T, status string, holds func(patches []string) bool) (d
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
 		faultOf(PodKill).resource(): "PodChaosList", faultOf(NetworkLoss).resource(): "NetworkChaosList", faultOf(TimeOffset).resource(): "TimeChaosList",
+		faultOf(StressCPU).resource(): "StressChaosList",
 	}
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds)
 	patches := &[]string{}
