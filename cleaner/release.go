@@ -81,8 +81,8 @@ func (c *controller) deleteOrphan(ctx context.Context, ep *danm.Endpoint, networ
 	return 0, nil
 }
 
-// batchDelay lets the bits of endpoints that are released one after the other
-// gather, so that many go into one read and one patch of their network.
+// batchDelay lets the bits of endpoints that are released or repaired one after
+// the other gather, so that many go into one read and one patch of their network.
 const batchDelay = 100 * time.Millisecond
 
 // handOnBits queues the addresses of a deleted endpoint for clearing. network

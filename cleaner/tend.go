@@ -61,7 +61,7 @@ func (c *controller) scheduleRepair(ep *danm.Endpoint) time.Duration {
 		return left
 	}
 	c.bits.addRepair(ep)
-	c.networkQueue.Add(ep.Network())
+	c.networkQueue.AddAfter(ep.Network(), batchDelay) // the endpoint's siblings are due now, too
 	return c.cfg.sweepPeriod() // to see that it helped
 }
 

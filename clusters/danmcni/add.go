@@ -98,7 +98,7 @@ func (p *Plugin) addInterfaces(ctx context.Context, pod *corev1.Pod, r Request, 
 			id: p.cfg.NewID(), name: fmt.Sprintf("eth%d", i),
 		}
 		group.Go(func() (err error) {
-			made[i], err = p.addInterface(ctx, job)
+			made[i], err = p.addInterface(context.WithValue(ctx, interfaceKey{}, job.name), job)
 			if isKilled(err) {
 				kill(err)
 			}
@@ -110,6 +110,15 @@ func (p *Plugin) addInterfaces(ctx context.Context, pod *corev1.Pod, r Request, 
 		return nil, cause
 	}
 	return made, err
+}
+
+type interfaceKey struct{}
+
+// InterfaceOf returns the interface that ADD makes by calls under the context,
+// or "". ADD makes them side by side, and their calls may be equal.
+func InterfaceOf(ctx context.Context) string {
+	name, _ := ctx.Value(interfaceKey{}).(string)
+	return name
 }
 
 // attachment is one interface to be made.

@@ -24,6 +24,7 @@ const (
 	addInterrupted = "a node dies during a CNI ADD"
 	isFenced       = "an endpoint waits until its node is fenced"
 	staysDry       = "a cleaner in dry-run leaves an orphan alone"
+	hasTwo         = "a pod with two interfaces loses its node"
 	commitsLate    = "a write is committed after its caller gave up"
 )
 
@@ -31,7 +32,7 @@ const (
 func Sometimes() []string {
 	return []string{
 		addFails, runsBackwards, watchEnds, relisted, endsByItself, takesOver, releases, writesBits, meetsConflict,
-		movesOn, addInterrupted, isFenced, staysDry, commitsLate,
+		movesOn, addInterrupted, isFenced, staysDry, hasTwo, commitsLate,
 	}
 }
 

@@ -116,3 +116,20 @@ func TestACleanerThatIsToldToHoldHolds(t *testing.T) {
 		})
 	}
 }
+
+func TestPodsMayHaveTwoInterfaces(t *testing.T) {
+	plan := drawn(t, 2, true)
+	plan.World.Interfaces = 2
+	out := Play(t, plan, Options{Start: startFixed})
+	report := check.Check(out.Records, check.Options{})
+	if out.Err != nil || out.Reached[hasTwo] == 0 || report.Verdict != check.Valid {
+		t.Fatalf("reached %v, %s, %v: %v %v", out.Reached, report.Verdict, out.Err, report.Violations, report.Unknowns)
+	}
+	last := out.Records[len(out.Records)-1].Snapshot
+	if len(last.Endpoints) != 2*plan.World.Pods {
+		t.Errorf("%d endpoints of %d pods", len(last.Endpoints), plan.World.Pods)
+	}
+	if again := Play(t, plan, Options{Start: startFixed}); again.Digest != out.Digest {
+		t.Error("interfaces that are made side by side give another history each time")
+	}
+}

@@ -299,6 +299,9 @@ func (w *world) powerOff(n *node) {
 		}
 		if sb.wasLive {
 			sb.wasLive = false
+			if w.interfaces() > 1 {
+				w.reach(hasTwo)
+			}
 			w.recordAttachment(history.Lost, sb, nil)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -106,7 +107,7 @@ func (w *world) networkObject(group danm.Group) (*unstructured.Unstructured, err
 // poolEnd is far enough for the pods, their predecessors, and a few more.
 func (w *world) poolEnd(start string) string {
 	end := netip.MustParseAddr(start)
-	for range 3*w.plan.World.Pods + 5 {
+	for range 3*w.plan.World.Pods*w.interfaces() + 5 {
 		end = end.Next()
 	}
 	return end.String()
@@ -132,15 +133,18 @@ func (w *world) annotation() string {
 	key := map[danm.NetworkKind]string{
 		danm.DanmNet: "network", danm.TenantNetwork: "tenantNetwork", danm.ClusterNetwork: "clusterNetwork",
 	}[w.network.Kind]
-	text := `[{"` + key + `":"` + networkName + `"`
+	text := `{"` + key + `":"` + networkName + `"`
 	if w.plan.World.Network.HasIPv4() {
 		text += `,"ip":"dynamic"`
 	}
 	if w.plan.World.Network.HasIPv6() {
 		text += `,"ip6":"dynamic"`
 	}
-	return text + `}]`
+	return "[" + strings.Repeat(text+"},", w.interfaces()-1) + text + "}]"
 }
+
+// interfaces is how many each pod has.
+func (w *world) interfaces() int { return max(1, w.plan.World.Interfaces) }
 
 func (w *world) observeEndpoint(c apiserver.Commit) {
 	if c.New == nil {
@@ -186,7 +190,7 @@ func (w *world) snapshot() *history.Snapshot {
 	s := &history.Snapshot{Lane: namespaceName, Iteration: 1, Settled: true}
 	for _, pod := range w.sortedPods() {
 		s.Pods = append(s.Pods, history.SnapshotPod{
-			Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Node: pod.Spec.NodeName, Interfaces: 1,
+			Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Node: pod.Spec.NodeName, Interfaces: w.interfaces(),
 			Phase: string(pod.Status.Phase), Ready: isRunning(pod), Terminating: pod.DeletionTimestamp != nil,
 		})
 	}
@@ -248,10 +252,11 @@ func (w *world) readBits(s *history.Snapshot) {
 // pending says in which way pods, endpoints and bits do not agree yet, or "".
 // It only decides when to stop waiting; what it means is for the checkers.
 func pending(s *history.Snapshot, pods int) string {
-	running, owners, claimed := 0, map[string]bool{}, map[string]int{}
+	running, interfaces, owners, claimed := 0, 0, map[string]bool{}, map[string]int{}
 	for _, p := range s.Pods {
 		if p.Ready {
 			running++
+			interfaces += p.Interfaces
 			owners[p.UID] = true
 		}
 	}
@@ -268,7 +273,7 @@ func pending(s *history.Snapshot, pods int) string {
 			bits++
 		}
 	}
-	isAgreed := running == pods && len(s.Pods) == running && len(s.Endpoints) == running &&
+	isAgreed := running == pods && len(s.Pods) == running && len(s.Endpoints) == interfaces &&
 		len(owned) == running && bits == len(claimed) && bits == len(s.Bits)
 	if isAgreed {
 		return ""

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/danm-chaos/danm-chaos/clusters/danmcni"
 	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
 )
 
@@ -75,7 +76,11 @@ func (p pluginAPI) try(ctx context.Context, r apiserver.Request, a *actor) (apis
 	case a.isDead():
 		return apiserver.Response{}, errDead
 	}
-	got, err := p.gate.pass(ctx, newCall(r, a))
+	c := newCall(r, a)
+	if name := danmcni.InterfaceOf(ctx); name != "" {
+		c.key += " for " + name
+	}
+	got, err := p.gate.pass(ctx, c)
 	return got.response, err
 }
 

@@ -38,13 +38,15 @@ type Simulation struct {
 
 // World is the shape of a simulated cluster.
 type World struct {
-	Pods      int     `json:"pods"`
-	Nodes     int     `json:"nodes"`
-	Replicas  int     `json:"replicas"` // of the cleaner
-	Network   Network `json:"network"`
-	Group     string  `json:"danmApi"`
-	CNI       string  `json:"cni"`
-	WatchList bool    `json:"watchList,omitempty"` // the API server streams lists
+	Pods     int `json:"pods"`
+	Nodes    int `json:"nodes"`
+	Replicas int `json:"replicas"` // of the cleaner
+	// Interfaces of each pod, all in one network; 0 is one.
+	Interfaces int     `json:"interfaces,omitempty"`
+	Network    Network `json:"network"`
+	Group      string  `json:"danmApi"`
+	CNI        string  `json:"cni"`
+	WatchList  bool    `json:"watchList,omitempty"` // the API server streams lists
 	// LeaderElect makes the replicas take turns; without it all are active.
 	LeaderElect bool `json:"leaderElect"`
 	SlowLease   bool `json:"slowLease,omitempty"` // 60/40/10 s instead of 15/10/2 s

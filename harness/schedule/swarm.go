@@ -59,6 +59,9 @@ func Draw(s Shape) (Simulation, error) {
 	default:
 		sim.Faults = d.faults(sim.World)
 	}
+	if !s.Calm && d.IntN(6) == 0 {
+		sim.World.Interfaces = 2
+	}
 	sim.World.StrictFencing = !s.Calm && d.IntN(6) == 0 && !sim.removesNodes()
 	return sim, nil
 }
