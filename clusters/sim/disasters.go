@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,19 +54,23 @@ func (w *world) loseNode(f *fault) bool {
 	return true
 }
 
-// declareOutOfService taints the first dead node, so that the pod collector
-// takes its pods.
-func (w *world) declareOutOfService() bool {
+// giveUpNode declares the first dead node out of service.
+func (w *world) giveUpNode() bool {
 	for _, n := range w.nodes {
 		if !n.hasPower && !n.isReady && !n.isGone && !n.isOutOfService {
-			n.isOutOfService = true
-			w.editNode(n, "", func(o *corev1.Node) {
-				o.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
-			})
+			w.declareOutOfService(n)
 			return true
 		}
 	}
 	return false
+}
+
+// declareOutOfService taints a node, so that the pod collector takes its pods.
+func (w *world) declareOutOfService(n *node) {
+	n.isOutOfService = true
+	w.editNode(n, "", func(o *corev1.Node) {
+		o.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
+	})
 }
 
 // endOutOfService takes the taint away, as people do once the node is back.
@@ -136,4 +141,29 @@ func (w *world) makeNetwork(group danm.Group) {
 		return
 	}
 	w.do(clusters.UserHarness, http.MethodPost, w.networksPath(), u.Object)
+}
+
+// fencingPatience is how long people wait for a dead node before they declare
+// it out of service.
+const fencingPatience = 33 * time.Second
+
+// lastFences offers to fence nodes that never came back, where the cleaner is
+// not to believe anything less.
+func (w *world) lastFences(offer func(actor, key string, do func())) {
+	for _, n := range w.nodes {
+		isDead := !n.hasPower && !n.isReady && !n.isGone && time.Since(n.silent) > fencingPatience
+		if w.plan.World.StrictFencing && isDead && !n.isOutOfService {
+			offer("user", "fence "+n.name, func() { w.fence(n) })
+		}
+	}
+}
+
+func (w *world) fence(n *node) {
+	for _, ep := range w.endpoints {
+		if pod, ok := w.pods[ep.Spec.Pod]; ep.Spec.Host == n.name && (!ok || pod.UID != ep.Spec.PodUID) {
+			w.reach(isFenced)
+			break
+		}
+	}
+	w.declareOutOfService(n)
 }

@@ -88,3 +88,31 @@ func TestOnlyWritesUnderWayAreCommittedLate(t *testing.T) {
 		t.Errorf("got %q, want the writes of one actor, sorted", keys)
 	}
 }
+
+func TestACleanerThatIsToldToHoldHolds(t *testing.T) {
+	steps := []schedule.Step{
+		{Do: schedule.AwaitReady}, {Do: schedule.FailNode, Target: schedule.NodeWithPods, Fault: true}, {Do: schedule.AwaitTerminating},
+		{Do: schedule.ForceDelete, Target: schedule.FailedNode, Fault: true}, {Do: schedule.AwaitReady},
+	}
+	for _, tt := range []struct {
+		name  string
+		world func(*schedule.World)
+		want  string
+	}{
+		{"with strict fencing, until its node is fenced", func(w *schedule.World) { w.StrictFencing = true }, isFenced},
+		{"in a dry run, for good", func(w *schedule.World) { w.DryRun = true }, staysDry},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			plan := drawn(t, 1, true)
+			plan.Search, plan.Steps = schedule.Search{}, steps
+			tt.world(&plan.World)
+			out := Play(t, plan, Options{Start: startFixed})
+			if out.Err != nil || out.Reached[tt.want] == 0 {
+				t.Errorf("never reached: %s: %v, %v", tt.want, out.Reached, out.Err)
+			}
+			if report := check.Check(out.Records, check.Options{}); report.Verdict != check.Valid {
+				t.Errorf("%s: %v %v", report.Verdict, report.Violations, report.Unknowns)
+			}
+		})
+	}
+}

@@ -383,7 +383,7 @@ func (w *world) hit(f *fault) bool {
 	case schedule.RemoveNode:
 		return w.loseNode(f)
 	case schedule.OutOfService:
-		return w.declareOutOfService()
+		return w.giveUpNode()
 	case schedule.EvictPod, schedule.DeletePod:
 		return w.strikePod(f)
 	case schedule.DeleteNamespace:
@@ -496,7 +496,7 @@ func (w *world) strikePod(f *fault) bool {
 // renewNetwork deletes the network and makes it again as it was, bits included,
 // as somebody does who restores it from a file.
 func (w *world) renewNetwork() bool {
-	if w.bits == nil {
+	if w.bits == nil || w.isDraining {
 		return false
 	}
 	response := w.server.Serve(apiserver.Request{

@@ -121,6 +121,9 @@ func (w *world) settle() {
 			break
 		}
 	}
+	if w.plan.World.DryRun && !w.isSettled() {
+		w.reach(staysDry)
+	}
 	w.record.add(history.Record{Snapshot: w.snapshot()})
 }
 
@@ -344,6 +347,7 @@ func (w *world) collect(until time.Time) []option {
 		w.userSteps(offer)
 	} else {
 		w.lastForceDeletes(offer)
+		w.lastFences(offer)
 	}
 	if len(w.scratch) > 0 && w.phase == acting {
 		for i, d := range timeSteps {

@@ -276,6 +276,6 @@ func (w *world) reach(what string) { w.reached[what]++ }
 func (w *world) runHeader() history.Record {
 	return history.Record{Run: &history.Run{
 		SchemaVersion: history.SchemaVersion, RunID: w.plan.Name, Scenario: w.plan.Name, Cluster: "sim", Seed: w.plan.Seed,
-		Group: w.plan.World.Group, CleanerUser: clusters.UserCleaner, CNIUserPrefix: clusters.UserNodePrefix,
+		Group: w.plan.World.Group, DryRun: w.plan.World.DryRun, CleanerUser: clusters.UserCleaner, CNIUserPrefix: clusters.UserNodePrefix,
 	}}
 }

@@ -46,8 +46,12 @@ type World struct {
 	CNI       string  `json:"cni"`
 	WatchList bool    `json:"watchList,omitempty"` // the API server streams lists
 	// LeaderElect makes the replicas take turns; without it all are active.
-	LeaderElect       bool          `json:"leaderElect"`
-	SlowLease         bool          `json:"slowLease,omitempty"` // 60/40/10 s instead of 15/10/2 s
+	LeaderElect bool `json:"leaderElect"`
+	SlowLease   bool `json:"slowLease,omitempty"` // 60/40/10 s instead of 15/10/2 s
+	// DryRun makes the cleaner write nothing, StrictFencing not trust whoever
+	// force deletes the pods of a silent node.
+	DryRun            bool          `json:"dryRun,omitempty"`
+	StrictFencing     bool          `json:"strictFencing,omitempty"`
 	ReleaseQuarantine time.Duration `json:"releaseQuarantineNs"`
 	OrphanQuarantine  time.Duration `json:"orphanQuarantineNs"`
 }

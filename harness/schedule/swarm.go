@@ -3,6 +3,7 @@ package schedule
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 )
@@ -24,6 +25,8 @@ type Shape struct {
 	Pods, Nodes int
 	Replicas    int // of the cleaner
 	Group, CNI  string
+	// DryRunPercent is how often the cleaner is to write nothing.
+	DryRunPercent int
 	// Calm draws no faults but those of the steps, Plotted those of a plot.
 	Calm, Plotted bool
 }
@@ -56,7 +59,16 @@ func Draw(s Shape) (Simulation, error) {
 	default:
 		sim.Faults = d.faults(sim.World)
 	}
+	sim.World.StrictFencing = !s.Calm && d.IntN(6) == 0 && !sim.removesNodes()
 	return sim, nil
+}
+
+// removesNodes tells whether a Node object goes for good. With strict fencing a
+// cleaner that starts after that holds the endpoints of such a node for ever, as
+// nothing tells it any more that their host was one.
+func (s Simulation) removesNodes() bool {
+	return slices.ContainsFunc(s.Steps, func(step Step) bool { return step.Do == ReplaceNode }) ||
+		slices.ContainsFunc(s.Faults, func(f SimFault) bool { return f.Do == RemoveNode })
 }
 
 func (d drawer) world(s Shape) World {
@@ -66,6 +78,7 @@ func (d drawer) world(s Shape) World {
 			Kind: s.Kinds[d.IntN(len(s.Kinds))], Family: s.Families[d.IntN(len(s.Families))], Gateway: d.IntN(2) == 0,
 		},
 		WatchList: d.IntN(3) == 0, LeaderElect: s.Calm || d.IntN(6) > 0, SlowLease: d.IntN(2) == 0,
+		DryRun:            d.IntN(100) < s.DryRunPercent,
 		ReleaseQuarantine: SimReleaseQuarantine, OrphanQuarantine: SimOrphanQuarantine,
 	}
 }
@@ -178,7 +191,7 @@ func plots() [][]habitat {
 	return [][]habitat{
 		{{WatchStall, []string{"pods"}, 20, 60 * second, 1, ""}, failing},
 		{{StaleRestart, nil, 60, 60 * second, 1, ""}, failing},
-		{{ScaleDown, nil, 120, 0, 1, ""}, {DelLost, nil, 2, 0, 4, ""}},
+		{{ScaleDown, nil, 120, 0, 1, ""}, {DelLost, nil, 2, 0, 4, ""}, {Coalesce, []string{"pods"}, 20, 60 * second, 1, ""}},
 		churning(habitat{DelStalled, nil, 3, 90 * second, 2, ""}),
 		churning(refilling, slowPatches.ending("cni update NETWORK"), habitat{DelStalled, nil, 1, 60 * second, 9, "cleaner get NETWORK"}),
 		churning(slowPatches, habitat{DelLost, nil, 2, 0, 6, ""}),

@@ -137,8 +137,11 @@ func startKind(ctx context.Context, p plan, d runDir, records history.Recorder, 
 
 // examine looks at what a kind of cluster needs.
 func examine(ctx context.Context, cluster, image string) []controlplane.Finding {
-	if cluster == kindCluster {
+	switch cluster {
+	case kindCluster:
 		return kind.Doctor(ctx, image)
+	case simCluster:
+		return examineSim(ctx)
 	}
 	return controlplane.Doctor(ctx)
 }

@@ -148,6 +148,9 @@ func shapesFor(s search.Sweep, name string) ([]schedule.Shape, error) {
 		return nil, err
 	}
 	whole := scenario.Shape(danm.Group(s.Shapes[0].Group), s.Shapes[0].CNI)
+	if canary.IsDry(name) {
+		whole.DryRunPercent = 100
+	}
 	few := whole
 	few.Pods, few.Nodes = huntedPods, huntedPods
 	plotted := few

@@ -97,9 +97,24 @@ func (a *app) sweepOf(f runFlags, names []string) (search.Sweep, error) {
 		if f.pods > 0 {
 			shape.Pods, shape.Nodes = f.pods, min(shape.Nodes, max(2, f.pods))
 		}
+		shape.DryRunPercent = dryRunPercent(f)
 		s.Shapes = append(s.Shapes, shape)
 	}
 	return s, nil
+}
+
+// sometimesDry is how often, in percent, a cleaner that has such a mode is to
+// write nothing.
+const sometimesDry = 2
+
+func dryRunPercent(f runFlags) int {
+	switch {
+	case f.dryRun:
+		return 100
+	case f.cleaner == defaultCleaner:
+		return sometimesDry
+	}
+	return 0
 }
 
 // runSim searches with the simulator and reports like every other run.
@@ -240,8 +255,12 @@ func (s searched) reproduce() string {
 	case s.resume != "":
 		return s.resume
 	}
-	return commandLine(slices.Concat([]string{programName(), "run"}, namesOf(s.sweep), []string{"--cluster", simCluster, "--cleaner", s.sweep.Cleaner,
-		"--seeds", fmt.Sprintf("%d-%d", s.sweep.First, s.sweep.First+uint64(max(0, t.Seeds-1)))})...)
+	line := slices.Concat([]string{programName(), "run"}, namesOf(s.sweep), []string{"--cluster", simCluster, "--cleaner", s.sweep.Cleaner,
+		"--seeds", fmt.Sprintf("%d-%d", s.sweep.First, s.sweep.First+uint64(max(0, t.Seeds-1)))})
+	if s.sweep.Shapes[0].DryRunPercent == 100 {
+		line = append(line, "--dry-run")
+	}
+	return commandLine(line...)
 }
 
 func namesOf(s search.Sweep) []string {

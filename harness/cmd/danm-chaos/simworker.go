@@ -15,6 +15,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/cleaner"
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/cleaner/ownership"
 	"github.com/danm-chaos/danm-chaos/clusters/sim"
 	"github.com/danm-chaos/danm-chaos/harness/canary"
 	"github.com/danm-chaos/danm-chaos/harness/check"
@@ -124,6 +125,10 @@ func shippedConfig(env sim.CleanerEnv) cleaner.Config {
 		REST: env.REST, Group: danm.Group(env.World.Group), LeaderElect: env.World.LeaderElect, Identity: env.Identity,
 		ReleaseQuarantine: env.World.ReleaseQuarantine, OrphanQuarantine: env.World.OrphanQuarantine,
 		Workers: env.Workers(), Clock: env.Clock, Logger: logr.Discard(),
+	}
+	c.DryRun = env.World.DryRun
+	if env.World.StrictFencing {
+		c.Fencing = ownership.Strict
 	}
 	if env.World.SlowLease {
 		c.LeaseDuration, c.RenewDeadline, c.RetryPeriod = 60*time.Second, 40*time.Second, 10*time.Second
