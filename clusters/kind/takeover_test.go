@@ -52,7 +52,7 @@ func TestADeployedCleanerReleasesWhateverBecomesOfNodes(t *testing.T) {
 	w := newWorld(t, c)
 	w.createNetwork()
 	w.annotations = map[string]string{danm.GroupDanmIO.InterfacesAnnotation(): `[{"network":"internal","ip":"dynamic"}]`}
-	_, err = c.deployCleaner(t.Context(), clusters.CleanerSpec{
+	d, err := c.deployCleaner(t.Context(), clusters.CleanerSpec{
 		Argv: []string{buildCleaner(t), "--release-quarantine", "1s", "--orphan-quarantine", "4s"}, Logs: t.Output(),
 	}, onWorkers)
 	w.do(err)
@@ -60,10 +60,38 @@ func TestADeployedCleanerReleasesWhateverBecomesOfNodes(t *testing.T) {
 	w.awaitAllReady()
 	watch.lap("cluster, cleaner and StatefulSet ready")
 
+	w.wantAnotherLeader(c, d)
+	watch.lap("the pod that led was killed, and another leads")
+
 	w.wantHarmlessLateDel(c, recorder)
 	watch.lap("a node hung, came back and freed nobody's address")
 	w.wantTakeover(c)
 	watch.lap("the node of the leader died, and its leftovers are released")
+}
+
+// wantAnotherLeader kills the pod that leads. That the API took it away is not
+// the cleaner's fault.
+func (w *world) wantAnotherLeader(c *Cluster, d *deployment) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), stepMax)
+	defer cancel()
+	isLeader := func(p clusters.CleanerPod) bool { return p.Leads }
+	pods, err := c.CleanerPods(ctx)
+	w.do(err)
+	at := slices.IndexFunc(pods, isLeader)
+	if len(pods) != 2 || at < 0 {
+		w.t.Fatalf("pods of the cleaner are %+v: want two, of which one leads", pods)
+	}
+	killed := pods[at]
+	w.do(w.client.CoreV1().Pods(killed.Namespace).Delete(ctx, killed.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	w.do(poll(ctx, func(ctx context.Context) (bool, error) {
+		pods, err := c.CleanerPods(ctx)
+		now := slices.IndexFunc(pods, isLeader)
+		return len(pods) == 2 && now >= 0 && pods[now].UID != killed.UID, err
+	}))
+	if err := d.ExitError(); err != nil {
+		w.t.Errorf("the killed pod counts as an end of the cleaner: %v", err)
+	}
 }
 
 // wantHarmlessLateDel has a node hang for longer than its pods live. When it

@@ -40,7 +40,7 @@ func TestADisasterHappensAndIsSurvived(t *testing.T) {
 			plan := drawn(t, 1, true)
 			plan.World.Pods, plan.World.Nodes, plan.World.Replicas = 1, 2, 1
 			plan.Search, plan.Steps, plan.Faults = schedule.Search{}, tt.steps, []schedule.SimFault{tt.fault}
-			out := Play(t, plan, Options{Start: startFixed})
+			out := Play(t, plan, Options{Start: startFixed, Story: true})
 			if out.Err != nil || !out.Fired[0] || !strings.Contains(strings.Join(out.Story, "\n"), tt.want) {
 				t.Errorf("fired %v, %v, and the story lacks %q:\n%s", out.Fired, out.Err, tt.want, strings.Join(out.Story, "\n"))
 			}
@@ -58,7 +58,7 @@ func TestADeletedNamespaceTakesItsNetwork(t *testing.T) {
 	plan := drawn(t, 1, true)
 	plan.World.Network.Kind, plan.Search = "DanmNet", schedule.Search{}
 	plan.Steps, plan.Faults = []schedule.Step{{Do: schedule.AwaitReady}}, []schedule.SimFault{goneByNamespace}
-	out := Play(t, plan, Options{Start: startFixed})
+	out := Play(t, plan, Options{Start: startFixed, Story: true})
 	deleted := 0
 	for _, r := range out.Records {
 		if r.Write != nil && r.Write.Type == history.Deleted && r.Write.Resource == "danmnets" {

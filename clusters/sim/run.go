@@ -38,6 +38,8 @@ var timeSteps = []time.Duration{
 type Options struct {
 	// Start runs the cleaner under test.
 	Start Start
+	// Story asks for Outcome.Story, which takes time to write.
+	Story bool
 }
 
 // Steps counts what the gate granted.
@@ -57,7 +59,7 @@ type Outcome struct {
 	Virtual         time.Duration
 	Digest          uint64   // of every step and every record
 	Trace           []string // every step
-	Story           []string // the same for people, without what nobody asks about
+	Story           []string // the same for people, without what nobody asks about; only if asked for
 	Counts          string   // pods, endpoints and bits at the end
 	Fired           []bool   // by fault of the simulation
 	Reached         map[string]int

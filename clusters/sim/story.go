@@ -11,12 +11,18 @@ import (
 
 // tell adds a sentence to the story, with the virtual time that has passed.
 func (w *world) tell(format string, args ...any) {
+	if !w.options.Story {
+		return
+	}
 	at := time.Since(epoch).Truncate(time.Millisecond)
 	w.story = append(w.story, fmt.Sprintf("%9.3fs  %s", at.Seconds(), fmt.Sprintf(format, args...)))
 }
 
 // tellOption tells what happens next, unless it is nothing to tell.
 func (w *world) tellOption(o option) {
+	if !w.options.Story {
+		return
+	}
 	switch o.kind {
 	case deliverEvent:
 		if e, ok := o.stream.watch.Peek(); ok && e.Name != "" {
@@ -35,7 +41,7 @@ var verbsInWords = map[string]string{
 
 // tellCall tells of a request and what came of it.
 func (w *world) tellCall(c *call, a answer) {
-	if c.target == "leases" || c.target == "discovery" {
+	if !w.options.Story || c.target == "leases" || c.target == "discovery" {
 		return
 	}
 	verb := verbsInWords[c.verb]

@@ -227,10 +227,22 @@ func (w *world) do(user, method, path string, body any) int {
 		}
 	}
 	response := w.server.Serve(r)
-	if isWrong := response.Code >= 400 && response.Code != http.StatusNotFound && response.Code != http.StatusConflict; isWrong {
-		w.fail(fmt.Errorf("%s %s by %s: %d %s", method, path, user, response.Code, response.Body))
+	if !w.isPartOfThePlay(response.Code) {
+		w.fail(fmt.Errorf("%s %s by %s: %d %q", method, path, user, response.Code, response.Body))
 	}
 	return response.Code
+}
+
+// isPartOfThePlay tells whether a request of the world may be answered so: its
+// object may be gone or be another, and nothing is made in a namespace that goes.
+func (w *world) isPartOfThePlay(code int) bool {
+	switch code {
+	case http.StatusNotFound, http.StatusConflict:
+		return true
+	case http.StatusForbidden:
+		return w.isDraining
+	}
+	return code < http.StatusBadRequest
 }
 
 func encodeBody(method string, body any) (data []byte, contentType string, err error) {

@@ -60,7 +60,7 @@ func (f *Fleet) Gather(ctx context.Context, sink Sink) (lost map[string]string, 
 	if err := g.collect(ctx, f.stored()); err != nil || g.isOver() {
 		return nil, g.enough(err)
 	}
-	err = wait.PollUntilContextCancel(ctx, gatherInterval, true, g.look)
+	err = wait.PollUntilContextCancel(ctx, gatherInterval, true, func(ctx context.Context) (bool, error) { return g.look(ctx, time.Now()) })
 	if err = g.enough(err); err != nil || g.satisfied {
 		return nil, err
 	}
@@ -102,8 +102,7 @@ func (g *gathering) enough(err error) error {
 }
 
 // look does one round. It bears with an API server that is away for a while.
-func (g *gathering) look(ctx context.Context) (done bool, err error) {
-	now := time.Now()
+func (g *gathering) look(ctx context.Context, now time.Time) (done bool, err error) {
 	if g.answered.IsZero() {
 		g.answered = now
 	}
@@ -116,6 +115,9 @@ func (g *gathering) look(ctx context.Context) (done bool, err error) {
 		return false, err
 	case now.Sub(g.answered) > silenceMax:
 		return false, fmt.Errorf("the API server did not answer for %s: %w", silenceMax, err)
+	case now.Sub(g.told) >= statusInterval:
+		g.told = now
+		fmt.Fprintf(g.options.Progress, "trying on, the fleet goes on without us: %v\n", err)
 	}
 	return false, nil
 }
@@ -215,19 +217,33 @@ func (g *gathering) tell(ctx context.Context, pods []corev1.Pod) {
 		return
 	}
 	s := Status{All: len(g.options.Shards), Gathered: len(g.options.Shards) - len(g.left), Words: map[string]string{}, Waiting: map[string]int{}}
+	missing := len(g.left)
 	for i := range pods {
 		p := &pods[i]
 		shard, ok := g.shardOf(p)
-		switch {
-		case !ok || !g.left[shard] || p.DeletionTimestamp != nil:
-		case p.Status.Phase == corev1.PodPending:
-			s.Waiting[waitingFor(p)]++
-		case p.Status.Phase == corev1.PodRunning:
-			s.Words[shard] = g.lastWords(ctx, p)
+		if !ok || !g.left[shard] || p.DeletionTimestamp != nil {
+			continue
 		}
+		switch p.Status.Phase {
+		case corev1.PodPending:
+			s.Waiting[waitingFor(p)]++
+			missing--
+		case corev1.PodRunning:
+			s.Words[shard] = g.lastWords(ctx, p)
+			missing--
+		case corev1.PodSucceeded: // its result is about to be collected
+			missing--
+		}
+	}
+	if missing > 0 {
+		// A quota, an admission, or the pause before another attempt.
+		s.Waiting[notMade] = missing
 	}
 	g.sink.Told(s)
 }
+
+// notMade is what shards wait for that have no pod now.
+const notMade = "NotMade"
 
 // shardOf tells which shard a pod does.
 func (g *gathering) shardOf(p *corev1.Pod) (string, bool) {

@@ -2,8 +2,10 @@ package fleet
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +16,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -88,6 +95,64 @@ func TestPodsThatWaitForAnImageAreHopelessAfterAWhile(t *testing.T) {
 			}
 			if got := g.isHopeless(tt.pods, now.Add(hopelessMax)); got != tt.want {
 				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestStatusCountsWhatShardsWaitFor(t *testing.T) {
+	ended := podAt(2, corev1.ContainerState{})
+	ended.Status.Phase = corev1.PodFailed
+	deleted := podAt(3, waiting("ContainerCreating"))
+	deleted.DeletionTimestamp = &metav1.Time{}
+	unscheduled := podAt(1, corev1.ContainerState{})
+	unscheduled.Status.ContainerStatuses = nil
+	unscheduled.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+	var got Status
+	shards := []string{"1-5", "6-10", "11-15", "16-20", "21-25"}
+	g := &gathering{Fleet: &Fleet{shards: shards, options: Options{Shards: shards}}, sink: Sink{Told: func(s Status) { got = s }},
+		left: map[string]bool{"1-5": true, "6-10": true, "11-15": true, "16-20": true}}
+	g.tell(t.Context(), []corev1.Pod{podAt(0, waiting("ErrImagePull")), unscheduled, ended, deleted, podAt(4, waiting("of a shard that is gathered"))})
+	want := Status{Gathered: 1, All: 5, Words: map[string]string{}, Waiting: map[string]int{"ErrImagePull": 1, corev1.PodReasonUnschedulable: 1, notMade: 2}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAnAPIServerThatIsAwayIsBorneWithForAWhile(t *testing.T) {
+	away := errors.New("connection refused")
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "jobs"}, "shards-1", nil)
+	begin := time.Unix(1000, 0)
+	tests := []struct {
+		name    string
+		answers []error // nil answers with the Job
+		after   time.Duration
+		wantErr bool
+	}{
+		{"it is there", []error{nil, nil}, silenceMax + 1, false},
+		{"it is away for a while", []error{away, away, nil}, silenceMax, false},
+		{"it is away for too long", []error{away, away}, silenceMax + 1, true},
+		{"it is back in between", []error{nil, away}, silenceMax, false},
+		{"it refuses", []error{forbidden}, 0, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "shards-1"}}
+			core := fake.NewClientset(job)
+			var answer error
+			core.PrependReactor("get", "jobs", func(kubetesting.Action) (bool, runtime.Object, error) { return answer != nil, nil, answer })
+			g := &gathering{Fleet: &Fleet{core: core, namespace: "ns", job: "shards-1", shards: []string{"1-5"}, options: Options{Shards: []string{"1-5"}, Progress: io.Discard}},
+				left: map[string]bool{"1-5": true}}
+			var err error
+			for i, a := range tt.answers {
+				answer = a
+				var done bool
+				if done, err = g.look(t.Context(), begin.Add(tt.after*time.Duration(i)/time.Duration(max(1, len(tt.answers)-1)))); done {
+					t.Fatal("the Job has not ended")
+				}
+			}
+			if (err != nil) != tt.wantErr {
+				t.Errorf("got %v, want an error: %v", err, tt.wantErr)
 			}
 		})
 	}

@@ -75,6 +75,7 @@ type world struct {
 	config     *rest.Config
 	kubeconfig string
 	folder     string
+	alone      *string // digest that one process found, once it is known
 }
 
 func newWorld(t *testing.T) *world {

@@ -248,7 +248,7 @@ func progressLine(t search.Totals, played int, s fleet.Status, gathered, all int
 	line := fmt.Sprintf("%d of %d shards, %d seeds, %.0f/s, %d Invalid, %d of %d faults fired, %d of %d sometimes reached",
 		gathered, all, t.Seeds, rate(played, t.Took), t.Verdicts[check.Invalid], fired, len(schedule.SimFaultKinds()), reached, len(sim.Sometimes()))
 	for _, reason := range slices.Sorted(maps.Keys(s.Waiting)) {
-		line += fmt.Sprintf(", waiting pods: %d %s", s.Waiting[reason], reason)
+		line += fmt.Sprintf(", waiting: %d %s", s.Waiting[reason], reason)
 	}
 	return line
 }

@@ -206,7 +206,7 @@ func TestProgressTellsWhatIsGatheredAndWhatStillRuns(t *testing.T) {
 		Words:   map[string]string{"6-10": `{"seeds":3,"verdicts":{"Valid":2,"Invalid":1}}`, "11-15": "", "16-20": "not a word of ours"},
 		Waiting: map[string]int{"Unschedulable": 2, "ImagePullBackOff": 1},
 	})
-	for _, want := range []string{"1 of 4 shards, 8 seeds, ", ", 1 Invalid, 0 of ", "waiting pods: 1 ImagePullBackOff, waiting pods: 2 Unschedulable\n"} {
+	for _, want := range []string{"1 of 4 shards, 8 seeds, ", ", 1 Invalid, 0 of ", "waiting: 1 ImagePullBackOff, waiting: 2 Unschedulable\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got %q, want %q in it", out, want)
 		}

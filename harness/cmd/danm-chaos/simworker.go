@@ -58,7 +58,7 @@ func player(t *testing.T) search.Player {
 		if err != nil {
 			return search.Played{Trouble: err.Error()}
 		}
-		out := sim.Play(t, plan, sim.Options{Start: start})
+		out := sim.Play(t, plan, sim.Options{Start: start, Story: j.Whole})
 		p := search.Played{
 			Digest: out.Digest, Steps: out.Steps.Total(), Virtual: out.Virtual, Reached: out.Reached, Counts: out.Counts,
 		}
