@@ -194,8 +194,8 @@ func plots() [][]habitat {
 	return [][]habitat{
 		{{WatchStall, []string{"pods"}, 20, 60 * second, 1, ""}, failing},
 		{{StaleRestart, nil, 60, 60 * second, 1, ""}, failing},
-		{{ScaleDown, nil, 120, 0, 1, ""}, {DelLost, nil, 2, 0, 4, ""}, {Coalesce, []string{"pods"}, 20, 60 * second, 1, ""}},
-		churning(habitat{DelStalled, nil, 3, 90 * second, 2, ""}),
+		{{ScaleDown, nil, 120, 0, 1, ""}, {DelLost, nil, 2, 0, 4, ""}, {Coalesce, []string{"pods"}, 12, 120 * second, 1, ""}},
+		churning(refilling, habitat{DelStalled, nil, 2, 300 * second, 2, ""}),
 		churning(refilling, slowPatches.ending("cni update NETWORK"), habitat{DelStalled, nil, 1, 60 * second, 9, "cleaner get NETWORK"}),
 		churning(slowPatches, habitat{DelLost, nil, 2, 0, 6, ""}),
 		churning(habitat{CrashAfter, []string{"cleaner write"}, 4, 0, 4, ""}, habitat{DelLost, nil, 2, 0, 6, ""}),

@@ -155,7 +155,7 @@ func shapesFor(s search.Sweep, name string) ([]schedule.Shape, error) {
 	few.Pods, few.Nodes = huntedPods, huntedPods
 	plotted := few
 	plotted.Plotted = true
-	return []schedule.Shape{few, plotted, plotted, whole}, nil
+	return []schedule.Shape{few, plotted, plotted, plotted, whole}, nil
 }
 
 // huntedPods is how many pods, on as many nodes, a small hunt has.
