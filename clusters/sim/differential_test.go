@@ -39,7 +39,17 @@ func TestObjectsGoThroughWhatTheyGoThroughOnARealControlPlane(t *testing.T) {
 	if testing.Short() || os.Getenv("KUBERNETES_BIN_DIR") == "" {
 		t.Skip("needs the Kubernetes programs in KUBERNETES_BIN_DIR")
 	}
-	real, planned := playForReal(t)
+	for _, name := range []string{"node-shutdown", "force-delete-loop"} {
+		t.Run(name, func(t *testing.T) {
+			real, planned := playForReal(t, name)
+			compareLives(t, real, livesHere(t, planned))
+		})
+	}
+}
+
+// livesHere plays the schedules of a real run with other choices each time.
+func livesHere(t *testing.T, planned schedule.Schedule) map[string]int {
+	t.Helper()
 	simulated := map[string]int{}
 	for lane, iteration := range planned.Iterations {
 		for seed := range uint64(playsOfSchedule) {
@@ -49,6 +59,11 @@ func TestObjectsGoThroughWhatTheyGoThroughOnARealControlPlane(t *testing.T) {
 			}
 		}
 	}
+	return simulated
+}
+
+func compareLives(t *testing.T, real, simulated map[string]int) {
+	t.Helper()
 	for _, life := range slices.Sorted(maps.Keys(real)) {
 		t.Logf("real %3d, here %4d: %s", real[life], simulated[life], life)
 		if simulated[life] == 0 {
@@ -65,11 +80,11 @@ func TestObjectsGoThroughWhatTheyGoThroughOnARealControlPlane(t *testing.T) {
 	}
 }
 
-// playForReal runs the schedules of node-shutdown under the shipped cleaner on
-// a real control plane, each in a lane of its own.
-func playForReal(t *testing.T) (map[string]int, schedule.Schedule) {
+// playForReal runs the schedules of a scenario under the shipped cleaner on a
+// real control plane, each in a lane of its own.
+func playForReal(t *testing.T, name string) (map[string]int, schedule.Schedule) {
 	t.Helper()
-	scenario, err := scenarios.Get("node-shutdown")
+	scenario, err := scenarios.Get(name)
 	if err != nil {
 		t.Fatal(err)
 	}
