@@ -70,8 +70,10 @@ func newController(cl clients, cfg Config, found discovered, m *metrics, events 
 	return c, c.addHandlers()
 }
 
-// retryDelayMax bounds the backoff of failed work.
-const retryDelayMax = 30 * time.Second
+// retryDelayMax bounds the backoff of failed work. It is no multiple of a
+// request's timeout: work that waits for an answer and then fails must not come
+// back at the very moment at which it is tried again.
+const retryDelayMax = 29 * time.Second
 
 func newQueue[T comparable](cfg Config, name string) workqueue.TypedRateLimitingInterface[T] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[T](50*time.Millisecond, retryDelayMax)

@@ -183,12 +183,10 @@ func opportunity(c *call) string {
 }
 
 // serve answers a granted call, with what a fault makes of it.
-func (w *world) serve(c *call) answer {
-	f := w.faults.at(callPoint, c.words)
+func (w *world) serve(c *call, f *fault) answer {
 	if f == nil {
 		return w.answer(c)
 	}
-	w.noteFault(f, c.key)
 	switch f.Do {
 	case schedule.TimeoutBefore:
 		return answer{err: errTimeout{}}

@@ -416,9 +416,14 @@ func (w *world) grant(o option) {
 // while the world still acts.
 func (w *world) answerAll(calls []*call) {
 	w.gate.take(calls)
+	// One fault for all of them: nobody decides which of equal calls came first.
+	f := w.faults.at(callPoint, calls[0].words)
+	if f != nil {
+		w.noteFault(f, calls[0].key)
+	}
 	answers := make([]answer, len(calls))
 	for i, c := range calls {
-		answers[i] = w.serve(c)
+		answers[i] = w.serve(c, f)
 		w.tellCall(c, answers[i])
 	}
 	for i, c := range calls {
