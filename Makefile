@@ -23,7 +23,7 @@ RUN = bin/danm-chaos run $(SCENARIO) --cluster $(CLUSTER) --cleaner '$(CLEANER)'
 	$(if $(SEED),--seed $(SEED)) $(if $(LANES),--lanes $(LANES))
 
 .DEFAULT_GOAL := help
-.PHONY: help build programs chaos sweep stress regression canaries test bench lint rules existing-kind chaos-mesh fuzz verify image doctor clean
+.PHONY: help build programs chaos sweep stress regression canaries test bench lint rules existing-kind chaos-mesh fleet-test fuzz verify image doctor clean
 
 help: ## list the targets
 	@echo 'variables: SCENARIO CLUSTER CLEANER ITERATIONS SEED LANES OUT BASELINE SWEEP'
@@ -102,8 +102,12 @@ verify: ## check formatting and go.mod without changing either
 	go mod tidy -diff
 	go mod verify
 
-image: build ## build the container image danm-cleaner from bin/danm-cleaner
+image: build ## build the container images danm-cleaner and danm-chaos from bin
 	docker build --target prebuilt -t danm-cleaner .
+	docker build --target danm-chaos -t danm-chaos .
+
+fleet-test: programs ## test fleets on the embedded control plane and on a kind cluster (minutes)
+	DANM_KIND_TEST=1 KUBERNETES_BIN_DIR='$(CURDIR)/bin/kubernetes' go test ./clusters/existing/fleet -v -timeout 20m
 
 doctor: build ## say what this machine lacks for CLUSTER
 	@bin/danm-chaos doctor --cluster $(CLUSTER)

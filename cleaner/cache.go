@@ -172,7 +172,7 @@ func transformEndpoint(object any) (any, error) {
 	if err != nil {
 		return newMalformed(u, err), nil
 	}
-	ep.ManagedFields, ep.Labels, ep.Annotations = nil, nil, nil
+	ep.Labels, ep.Annotations = nil, nil
 	return ep, nil
 }
 
@@ -186,7 +186,7 @@ func transformNetwork(kind danm.NetworkKind) cache.TransformFunc {
 		if err != nil {
 			return newMalformed(u, err), nil
 		}
-		n.Kind, n.ManagedFields = string(kind), nil
+		n.Kind = string(kind)
 		return n, nil
 	}
 }

@@ -154,3 +154,6 @@ func (c Config) repairDelay() time.Duration { return min(c.ReleaseQuarantine/2, 
 
 // sweepPeriod is the pace of everything that no event triggers.
 func (c Config) sweepPeriod() time.Duration { return min(c.OrphanQuarantine/4, 30*time.Second) }
+
+// sweepsOfQuarantine is how many periods of the sweep the orphan quarantine has.
+func (c Config) sweepsOfQuarantine() int { return int(c.OrphanQuarantine / c.sweepPeriod()) }

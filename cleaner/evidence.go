@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/cleaner/ownership"
@@ -31,7 +30,7 @@ const (
 
 // clients are the two ways to the API.
 type clients struct {
-	core kubernetes.Interface
+	core coreAPI
 	danm *danm.Client
 }
 
@@ -184,7 +183,7 @@ func (c *controller) livePod(ctx context.Context, ep *danm.Endpoint) (*corev1.Po
 // nodeNameOf returns the node that ran the owner: as the owner itself said, as
 // it said when it vouched, or the node with the endpoint's host name. DANM
 // writes the host name, which on some clouds is not the node's name, so a host
-// that matches no node is no evidence of a deleted node: the answer is empty.
+// that never matched a node is no evidence of a deleted node: the answer is empty.
 func (c *controller) nodeNameOf(ep *danm.Endpoint, pod *corev1.Pod) string {
 	if pod != nil && pod.UID == ep.Spec.PodUID && pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName
@@ -195,8 +194,9 @@ func (c *controller) nodeNameOf(ep *danm.Endpoint, pod *corev1.Pod) string {
 	for _, object := range c.caches.nodes.GetStore().List() {
 		node, ok := object.(*corev1.Node)
 		if ok && (node.Name == ep.Spec.Host || node.Labels[corev1.LabelHostname] == ep.Spec.Host) {
+			c.state.with(ep.UID, func(st *endpointState) { st.hostNode = node.Name })
 			return node.Name
 		}
 	}
-	return ""
+	return c.state.get(ep.UID).hostNode
 }

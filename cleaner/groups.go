@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 )
@@ -24,7 +23,7 @@ type discovered struct {
 
 // waitForDANM returns once the cluster serves endpoints, or the context's
 // error.
-func waitForDANM(ctx context.Context, cfg Config, core kubernetes.Interface, dyn dynamic.Interface) (discovered, error) {
+func waitForDANM(ctx context.Context, cfg Config, core coreAPI, dyn dynamic.Interface) (discovered, error) {
 	ticker := cfg.Clock.NewTicker(discoveryPeriod)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
@@ -44,7 +43,7 @@ func waitForDANM(ctx context.Context, cfg Config, core kubernetes.Interface, dyn
 // discover finds the group to work on: the wanted one, else the one in use.
 // Where both hold endpoints, a migration is under way and neither copy may be
 // trusted. current is the group worked on so far, "" if none.
-func discover(ctx context.Context, wanted, current danm.Group, core kubernetes.Interface, dyn dynamic.Interface) (discovered, error) {
+func discover(ctx context.Context, wanted, current danm.Group, core coreAPI, dyn dynamic.Interface) (discovered, error) {
 	api := discovery.ToDiscoveryInterfaceWithContext(core.Discovery())
 	list, err := serverGroups(ctx, api)
 	if err != nil {

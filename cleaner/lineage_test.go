@@ -151,17 +151,39 @@ func TestWhyNotClear(t *testing.T) {
 	}
 }
 
-func TestLaterOfUnclaimedAndRise(t *testing.T) {
+func TestABitIsLonelyByClockAndSweeps(t *testing.T) {
 	for _, tt := range []struct {
-		name              string
-		first, rise, want time.Time
+		name   string
+		before lonely
+		rise   time.Time
+		want   lonely
 	}{
-		{"first look: the quarantine begins now", time.Time{}, second(1), second(9)},
-		{"unclaimed since long, set before that", second(3), second(1), second(3)},
-		{"set again since: the quarantine begins anew", second(3), second(5), second(5)},
+		{"first look: the quarantine begins now", lonely{}, second(1), lonely{second(9), 1}},
+		{"unclaimed since long, set before that", lonely{second(3), 4}, second(1), lonely{second(3), 5}},
+		{"set again since: the quarantine begins anew", lonely{second(3), 4}, second(5), lonely{second(5), 1}},
 	} {
-		if got := later(tt.first, tt.rise, second(9)); !got.Equal(tt.want) {
+		if got := tt.before.seenAgain(tt.rise, second(9)); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestAClockThatJumpsEndsNoOrphanQuarantine(t *testing.T) {
+	c := testController(t)
+	b := bit{danm.IPv4, 5}
+	sweeps := c.cfg.sweepsOfQuarantine()
+	for _, tt := range []struct {
+		name   string
+		lonely lonely
+		want   bool
+	}{
+		{"the clock was set forward between two sweeps", lonely{c.clock.Now().Add(-2 * c.cfg.OrphanQuarantine), 2}, false},
+		{"sweeps followed each other too soon", lonely{c.clock.Now(), sweeps + 1}, false},
+		{"clock and sweeps agree", lonely{c.clock.Now().Add(-c.cfg.OrphanQuarantine), sweeps + 1}, true},
+	} {
+		c.orphans.replace(testRef, map[bit]lonely{b: tt.lonely}, nil)
+		if _, isRipe := c.ripe(testRef)[b]; isRipe != tt.want {
+			t.Errorf("%s: ripe %v", tt.name, isRipe)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/audit"
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
@@ -83,7 +82,7 @@ func examine(w audit.World, cfg Config) audit.Report {
 // observe lists networks, endpoints and pods in this order, that of a release:
 // a pod that is newer than the endpoints can only be missing there, and an
 // endpoint whose pod came after it does not exist.
-func observe(ctx context.Context, cfg Config, core kubernetes.Interface, dyn dynamic.Interface) audit.World {
+func observe(ctx context.Context, cfg Config, core coreAPI, dyn dynamic.Interface) audit.World {
 	w := audit.World{}
 	found, err := discover(ctx, cfg.Group, "", core, dyn)
 	if err != nil {

@@ -17,10 +17,18 @@ import (
 // claimed. If all fail, the endpoint's own reconciliation repairs it.
 const setBackTriesMax = 5
 
+// lonely is how long a set bit goes without endpoint: by the clock, and by how
+// many sweeps in a row found it so. A clock that is set forward makes no ADD
+// shorter, so both must agree; sweeps are paced by a timer.
+type lonely struct {
+	since time.Time
+	looks int
+}
+
 // orphans remembers since when each set bit goes without endpoint.
 type orphans struct {
 	mu        sync.Mutex
-	unclaimed map[danm.NetworkRef]map[bit]time.Time
+	unclaimed map[danm.NetworkRef]map[bit]lonely
 	// claimed holds the bits outside the dynamic pool that an endpoint was
 	// seen to claim. Of other such bits nobody knows that a pod ever had them.
 	claimed map[danm.NetworkRef]map[bit]bool
@@ -28,20 +36,20 @@ type orphans struct {
 
 func newOrphans() *orphans {
 	return &orphans{
-		unclaimed: map[danm.NetworkRef]map[bit]time.Time{},
+		unclaimed: map[danm.NetworkRef]map[bit]lonely{},
 		claimed:   map[danm.NetworkRef]map[bit]bool{},
 	}
 }
 
 // since returns when each of the network's unclaimed bits was first seen so.
-func (o *orphans) since(ref danm.NetworkRef) map[bit]time.Time {
+func (o *orphans) since(ref danm.NetworkRef) map[bit]lonely {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.unclaimed[ref]
 }
 
 // replace stores the latest look at a network; empty maps are dropped.
-func (o *orphans) replace(ref danm.NetworkRef, unclaimed map[bit]time.Time, claimed map[bit]bool) {
+func (o *orphans) replace(ref danm.NetworkRef, unclaimed map[bit]lonely, claimed map[bit]bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.unclaimed[ref], o.claimed[ref] = unclaimed, claimed
@@ -100,7 +108,7 @@ func (c *controller) noticeOrphansOf(n *danm.Network) {
 		return
 	}
 	before := c.orphans.since(ref)
-	unclaimed, claimed := map[bit]time.Time{}, map[bit]bool{}
+	unclaimed, claimed := map[bit]lonely{}, map[bit]bool{}
 	for b, r := range rises {
 		if ps.isReserved(b) {
 			continue
@@ -113,7 +121,7 @@ func (c *controller) noticeOrphansOf(n *danm.Network) {
 			// Outside the dynamic pool and already set when we came: an
 			// administrator's reservation, for all that anybody knows.
 		default:
-			unclaimed[b] = later(before[b], r.since, now)
+			unclaimed[b] = before[b].seenAgain(r.since, now)
 			claimed[b] = isStatic
 		}
 	}
@@ -125,24 +133,24 @@ func (c *controller) noticeOrphansOf(n *danm.Network) {
 	c.orphans.replace(ref, unclaimed, claimed)
 }
 
-// later returns since when a bit has been both set and unclaimed. first is zero
-// if this is the first time that nobody claims it.
-func later(first, rise, now time.Time) time.Time {
+// seenAgain takes one more sweep into account that finds the bit set and without
+// endpoint. Being set again in between begins it all anew.
+func (l lonely) seenAgain(rise, now time.Time) lonely {
 	switch {
-	case first.IsZero():
-		return now
-	case rise.After(first):
-		return rise
+	case l.since.IsZero():
+		return lonely{now, 1}
+	case rise.After(l.since):
+		return lonely{rise, 1}
 	}
-	return first
+	return lonely{l.since, l.looks + 1}
 }
 
 // ripe returns the network's bits whose orphan quarantine is over.
 func (c *controller) ripe(ref danm.NetworkRef) map[bit]time.Time {
 	out := map[bit]time.Time{}
-	for b, since := range c.orphans.since(ref) {
-		if c.clock.Since(since) >= c.cfg.OrphanQuarantine {
-			out[b] = since
+	for b, l := range c.orphans.since(ref) {
+		if c.clock.Since(l.since) >= c.cfg.OrphanQuarantine && l.looks > c.cfg.sweepsOfQuarantine() {
+			out[b] = l.since
 		}
 	}
 	return out

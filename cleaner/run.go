@@ -8,9 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
@@ -47,36 +48,58 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.DryRun {
 		return runLeading(ctx, cfg, core, dyn, m, &record.FakeRecorder{})
 	}
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: core.CoreV1().Events("")})
-	events := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: LeaseName})
+	lead := func(ctx context.Context) error {
+		broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+		defer broadcaster.Shutdown()
+		broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: core.CoreV1().Events("")})
+		return runLeading(ctx, cfg, core, dyn, m, broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: LeaseName}))
+	}
 	if !cfg.LeaderElect {
-		return runLeading(ctx, cfg, core, dyn, m, events)
+		return lead(ctx)
 	}
 	// The Lease has a client, and so a pace, of its own: releases must not be
 	// able to starve its renewal.
-	leases, err := kubernetes.NewForConfig(protobuf(cfg.REST))
+	leases, err := coordinationv1.NewForConfig(protobuf(cfg.REST))
 	if err != nil {
 		return fmt.Errorf("building client: %w", err)
 	}
-	return runElected(ctx, cfg, leases, func(ctx context.Context) error {
-		return runLeading(ctx, cfg, core, dyn, m, events)
-	})
+	return runElected(ctx, cfg, leases, lead)
 }
 
+// coreAPI is what a cleaner needs of Kubernetes' own API. A whole clientset
+// would be sixty clients, made anew at each start.
+type coreAPI interface {
+	CoreV1() typedcorev1.CoreV1Interface
+	Discovery() discovery.DiscoveryInterfaces
+}
+
+type coreClients struct {
+	core      typedcorev1.CoreV1Interface
+	discovery discovery.DiscoveryInterfaces
+}
+
+// CoreV1 implements coreAPI.
+func (c coreClients) CoreV1() typedcorev1.CoreV1Interface { return c.core }
+
+// Discovery implements coreAPI.
+func (c coreClients) Discovery() discovery.DiscoveryInterfaces { return c.discovery }
+
 // newClients uses protobuf for core types; custom resources are JSON only.
-func newClients(cfg Config) (kubernetes.Interface, dynamic.Interface, error) {
+func newClients(cfg Config) (coreAPI, dynamic.Interface, error) {
 	config := newLimiter(cfg.QPS, cfg.Burst).limit(cfg.REST)
-	dyn, err := dynamic.NewForConfig(config)
+	dyn, err := danm.NewDynamic(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("building client: %w", err)
 	}
-	core, err := kubernetes.NewForConfig(protobuf(config))
+	core, err := typedcorev1.NewForConfig(protobuf(config))
 	if err != nil {
 		return nil, nil, fmt.Errorf("building client: %w", err)
 	}
-	return core, dyn, nil
+	found, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("building client: %w", err)
+	}
+	return coreClients{core, found}, dyn, nil
 }
 
 // protobuf returns a copy of the config for clients of core types.
@@ -90,9 +113,9 @@ func protobuf(config *rest.Config) *rest.Config {
 // runElected waits for the Lease and runs lead while this replica holds it. The
 // Lease is given back only after lead has ended, and lead ends when the Lease
 // is lost.
-func runElected(ctx context.Context, cfg Config, core kubernetes.Interface, lead func(context.Context) error) error {
+func runElected(ctx context.Context, cfg Config, leases coordinationv1.LeasesGetter, lead func(context.Context) error) error {
 	started := make(chan struct{})
-	elector, err := newElector(cfg, core, func(context.Context) { close(started) })
+	elector, err := newElector(cfg, leases, func(context.Context) { close(started) })
 	if err != nil {
 		return fmt.Errorf("setting up leader election: %w", err)
 	}
@@ -123,11 +146,11 @@ func runElected(ctx context.Context, cfg Config, core kubernetes.Interface, lead
 	return err
 }
 
-func newElector(cfg Config, core kubernetes.Interface, onStarted func(context.Context)) (*leaderelection.LeaderElector, error) {
+func newElector(cfg Config, leases coordinationv1.LeasesGetter, onStarted func(context.Context)) (*leaderelection.LeaderElector, error) {
 	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: cfg.LeaseNamespace, Name: LeaseName},
-			Client:     core.CoordinationV1(),
+			Client:     leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: cfg.Identity},
 		},
 		Name:          LeaseName,
@@ -145,7 +168,7 @@ func newElector(cfg Config, core kubernetes.Interface, onStarted func(context.Co
 
 // runLeading runs one controller after the other until the context ends: a new
 // one starts whenever the cluster begins to serve other DANM resources.
-func runLeading(ctx context.Context, cfg Config, core kubernetes.Interface, dyn dynamic.Interface, m *metrics, events record.EventRecorder) error {
+func runLeading(ctx context.Context, cfg Config, core coreAPI, dyn dynamic.Interface, m *metrics, events record.EventRecorder) error {
 	m.leading.Set(1)
 	defer m.leading.Set(0)
 	defer m.stock.replace(nil)

@@ -27,6 +27,7 @@ type endpointState struct {
 	completed    time.Time        // when the owner was first seen completed
 	missingSince time.Time        // when a bit of a living owner was first seen clear
 	reported     bool             // a dry run has said what it would do
+	hostNode     string           // the node whose host name the endpoint has, or had while that existed
 	held         ownership.Reason // why it is held, as last logged; empty if it is not
 	waiter       types.UID        // the pod that was told that it waits for this endpoint
 }

@@ -11,6 +11,8 @@ import (
 const (
 	RunLabel  = "chaos.danm/run"
 	LaneLabel = "chaos.danm/lane"
+	// FleetLabel marks the namespace of a fleet, in which no cleaner is tested.
+	FleetLabel = "chaos.danm/fleet"
 	// ExpiresAnnotation holds the time, in RFC 3339, from which anybody may
 	// remove the object.
 	ExpiresAnnotation = "chaos.danm/expires"

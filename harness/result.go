@@ -37,7 +37,8 @@ type Result struct {
 	FaultsFired     map[string]int          `json:"faultsFired"`
 	PeakBytes       int64                   `json:"peakResidentBytes"` // all processes together
 	CleanerLogTail  []string                `json:"cleanerLogTail,omitempty"`
-	Reproduce       string                  `json:"reproduce"` // command line
+	Digest          string                  `json:"digest,omitempty"` // of all histories of a search; equal for equal seeds
+	Reproduce       string                  `json:"reproduce"`        // command line
 	Measured        *Measured               `json:"measured,omitempty"`
 }
 

@@ -42,6 +42,7 @@ func violationsOf(t *testing.T, schemaText, document []byte) error {
 func everyResult(t *testing.T) map[string]harness.Result {
 	_, incident := incidentDir(t, "ss-0")
 	incident.Skipped, incident.Unjudged = []string{"mesh-inject: Chaos Mesh is not installed"}, []string{"I1: there is no audit log"}
+	incident.Digest = "0123456789abcdef"
 	return map[string]harness.Result{
 		"valid": validResult(), "invalid": invalidResult(), "unknown": unknownResult(), "incident": incident, "nothing": {},
 	}

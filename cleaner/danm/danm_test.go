@@ -214,3 +214,18 @@ func TestNetworkKindsAndResourcesPairUp(t *testing.T) {
 		t.Errorf("%s is the network kind %s", EndpointResource, k)
 	}
 }
+
+func TestMetadataBeyondTheCommonIsConvertedButManagedFieldsAreLeftOut(t *testing.T) {
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON([]byte(`{"kind":"DanmEp","metadata":{"name":"x","deletionTimestamp":"2026-11-30T10:00:00Z",` +
+		`"finalizers":["f"],"managedFields":[{"manager":"m"}]},"spec":{"Pod":"p"}}`)); err != nil {
+		t.Fatal(err)
+	}
+	ep, err := ToEndpoint(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ep.DeletionTimestamp == nil || len(ep.Finalizers) != 1 || ep.ManagedFields != nil || ep.Spec.Pod != "p" {
+		t.Errorf("got %+v", ep)
+	}
+}

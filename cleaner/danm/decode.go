@@ -9,28 +9,38 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ToEndpoint converts an object read from the API. A field of the wrong type
+// ToEndpoint converts an object read from the API, without its managedFields. A field of the wrong type
 // gives an error that names the object and the field.
 func ToEndpoint(u *unstructured.Unstructured) (*Endpoint, error) {
+	var fields fieldReader
+	if ep := fields.endpoint(u.Object); !fields.isOdd {
+		return ep, nil
+	}
 	ep := &Endpoint{}
 	if err := convert(u, ep); err != nil {
 		return nil, err
 	}
+	ep.ManagedFields = nil
 	return ep, nil
 }
 
-// ToNetwork converts a network of any kind; the kind is the object's own. A
-// field of the wrong type gives an error that names the object and the field.
+// ToNetwork converts a network of any kind, without its managedFields; the kind
+// is the object's own. A field of the wrong type gives an error that names the object and the field.
 func ToNetwork(u *unstructured.Unstructured) (*Network, error) {
+	var fields fieldReader
+	if n := fields.network(u.Object); !fields.isOdd {
+		return n, nil
+	}
 	n := &Network{}
 	if err := convert(u, n); err != nil {
 		return nil, err
 	}
+	n.ManagedFields = nil
 	return n, nil
 }
 
-// convert takes the quick way first. The detour through JSON is only for the
-// error, because only encoding/json says which field it was.
+// convert is for objects with something odd in them. The detour through JSON is
+// only for the error, because only encoding/json says which field it was.
 func convert(u *unstructured.Unstructured, into any) error {
 	quick := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
 	if quick == nil {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -33,7 +34,8 @@ var objectSeeds = []string{
 // fuzzed builds an object around a spec that the fuzzer made.
 func fuzzed(kind, spec string) (*unstructured.Unstructured, bool) {
 	u := &unstructured.Unstructured{}
-	err := u.UnmarshalJSON([]byte(`{"kind":"` + kind + `","metadata":{"name":"x","namespace":"a"},"spec":` + spec + `}`))
+	err := u.UnmarshalJSON([]byte(`{"kind":"` + kind + `","metadata":{"name":"x","namespace":"a",` +
+		`"uid":"u","resourceVersion":"7","generation":2,"creationTimestamp":"2026-11-30T10:00:00Z","labels":{"l":"m"}},"spec":` + spec + `}`))
 	return u, err == nil && u.GetKind() == kind && u.GetName() == "x" && u.GetNamespace() == "a"
 }
 
@@ -42,6 +44,17 @@ func checkError(t *testing.T, err error, object string) {
 	t.Helper()
 	if !strings.HasPrefix(err.Error(), object+": spec") {
 		t.Errorf("error names neither object nor field: %v", err)
+	}
+}
+
+// checkConverted demands what apimachinery's converter makes of the object.
+func checkConverted(t *testing.T, u *unstructured.Unstructured, got, want any) {
+	t.Helper()
+	if err := convert(u, want); err != nil {
+		t.Fatalf("converted what cannot be: %v", err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("converted otherwise than by reflection:\n%s", diff)
 	}
 }
 
@@ -59,6 +72,7 @@ func FuzzToNetwork(f *testing.F) {
 			checkError(t, err, "DanmNet a/x")
 			return
 		}
+		checkConverted(t, u, n, &Network{})
 		for _, p := range n.Pools() {
 			if p.Fields.Object != "DanmNet a/x" {
 				t.Errorf("pool of %q", p.Fields.Object)
@@ -81,6 +95,7 @@ func FuzzToEndpoint(f *testing.F) {
 			checkError(t, err, "DanmEp a/x")
 			return
 		}
+		checkConverted(t, u, ep, &Endpoint{})
 		if _, err := ep.Addresses(); err != nil {
 			checkError(t, err, "DanmEp a/x")
 		}

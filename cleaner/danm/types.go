@@ -121,9 +121,9 @@ type NetworkRef struct {
 // String returns "DanmNet namespace/name" or "ClusterNetwork name".
 func (r NetworkRef) String() string {
 	if r.Namespace == "" {
-		return fmt.Sprintf("%s %s", r.Kind, r.Name)
+		return string(r.Kind) + " " + r.Name
 	}
-	return fmt.Sprintf("%s %s/%s", r.Kind, r.Namespace, r.Name)
+	return string(r.Kind) + " " + r.Namespace + "/" + r.Name
 }
 
 // Endpoint is a DanmEp: one interface of one pod.

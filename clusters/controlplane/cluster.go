@@ -39,6 +39,9 @@ type Options struct {
 	Group   danm.Group      // whose CRDs are installed
 	Variant danmcni.Variant // whose write order the nodes have; danmcni.Danm43 if empty
 	Seed    uint64          // of the nodes' delays
+	// Controllers of Kubernetes run besides those that scenarios need,
+	// "job-controller", for example.
+	Controllers []string
 	// Recorder receives what the audit log and the nodes say; may be nil.
 	Recorder history.Recorder
 	// Progress is told of builds and of the start, for people; may be nil.
@@ -145,7 +148,7 @@ func (c *Cluster) start(ctx context.Context) error {
 // startControllers starts what needs the API server. The CRDs are installed
 // while the two programs come up.
 func (c *Cluster) startControllers(ctx context.Context) error {
-	manager, err := c.startProgram(controllerManagerProgram, controllerManagerArguments(c.files, c.ports), controllerManagerMemory)
+	manager, err := c.startProgram(controllerManagerProgram, controllerManagerArguments(c.files, c.ports, c.options.Controllers), controllerManagerMemory)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
@@ -78,14 +80,19 @@ func apiserverArguments(files layout, p ports) []string {
 	}
 }
 
-func controllerManagerArguments(files layout, p ports) []string {
+// controllers are those of Kubernetes' own that scenarios need.
+var controllers = []string{
+	"statefulset-controller", "node-lifecycle-controller", "taint-eviction-controller",
+	"namespace-controller", "garbage-collector-controller", "pod-garbage-collector-controller",
+}
+
+func controllerManagerArguments(files layout, p ports, more []string) []string {
 	return []string{
 		"--kubeconfig=" + files.kubeconfig(userControllerManager),
 		"--bind-address=" + loopback, fmt.Sprintf("--secure-port=%d", p.controllerManager),
 		"--tls-cert-file=" + files.servingCert(), "--tls-private-key-file=" + files.servingKey(),
 		"--authentication-skip-lookup", "--leader-elect=false", "--profiling=false",
-		"--controllers=statefulset-controller,node-lifecycle-controller,taint-eviction-controller," +
-			"namespace-controller,garbage-collector-controller,pod-garbage-collector-controller",
+		"--controllers=" + strings.Join(slices.Concat(controllers, more), ","),
 		"--node-monitor-period=" + NodeMonitorPeriod.String(),
 		"--node-monitor-grace-period=" + NodeMonitorGracePeriod.String(),
 		"--node-startup-grace-period=" + nodeStartupGracePeriod.String(),

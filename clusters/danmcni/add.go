@@ -30,7 +30,7 @@ import (
 // without writing its bit. Here every attempt allocates anew from the object
 // that it writes back.
 func (p *Plugin) Add(ctx context.Context, r Request) ([]Interface, error) {
-	pod, err := p.cfg.Core.CoreV1().Pods(r.Namespace).Get(ctx, r.Pod, metav1.GetOptions{})
+	pod, err := p.cfg.Pods.Pods(r.Namespace).Get(ctx, r.Pod, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("reading pod %s/%s: %w", r.Namespace, r.Pod, err)
 	}

@@ -87,7 +87,7 @@ func (a *memoryAPI) plugin(t *testing.T, change func(*Config)) *Plugin {
 	}
 	ids := 0
 	cfg := Config{
-		Client: danm.NewClient(d, danm.GroupDanmIO), Core: core, Host: "node-a",
+		Client: danm.NewClient(d, danm.GroupDanmIO), Pods: core.CoreV1(), Host: "node-a",
 		NewID: func() string { ids++; return fmt.Sprintf("id-%d", ids) },
 	}
 	if change != nil {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 )
@@ -73,10 +73,10 @@ const (
 // networkType is what DANM writes where a network states no type.
 const networkType = "ipvlan"
 
-// Config says how a plugin works. Client, Core, Host and NewID are required.
+// Config says how a plugin works. Client, Pods, Host and NewID are required.
 type Config struct {
 	Client  *danm.Client
-	Core    kubernetes.Interface
+	Pods    typedcorev1.PodsGetter
 	Variant Variant // Danm43 if empty
 	// Host is written into the endpoints, as DANM does with the host name.
 	Host string

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
@@ -99,13 +100,21 @@ func (p *Preflight) lacks(name, detail, cure string) {
 }
 
 func (p *Preflight) examineVersion(ctx context.Context) error {
-	version, err := p.access.finder.ServerVersion()
+	v, err := p.access.serverVersion(ctx)
 	if err != nil {
-		return Refuse(fmt.Sprintf("the API server %s does not answer: %v", p.access.config.Host, err))
+		return err
 	}
-	p.Version = version.GitVersion
-	p.add("API server", true, version.GitVersion+" at "+p.access.config.Host, "")
-	return ctx.Err()
+	p.Version = v.GitVersion
+	p.add("API server", true, v.GitVersion+" at "+p.access.config.Host, "")
+	return nil
+}
+
+func (a access) serverVersion(ctx context.Context) (*version.Info, error) {
+	v, err := a.finder.ServerVersion()
+	if err != nil {
+		return nil, Refuse(fmt.Sprintf("the API server %s does not answer: %v", a.config.Host, err))
+	}
+	return v, ctx.Err()
 }
 
 // examineResources looks at what the API server serves of DANM.
@@ -188,12 +197,12 @@ func misshape(byName map[string]metav1.APIResource, resource string, namespaced 
 
 func (p *Preflight) examineRights(ctx context.Context, o Options) error {
 	rights := rightsFor(o, p.Kinds)
-	missing, err := p.access.missingRights(ctx, rights)
+	missing, err := MissingRights(ctx, p.access.core, rights)
 	if err != nil {
 		return err
 	}
 	for _, r := range missing {
-		p.add("right to "+r.String(), false, "denied in all namespaces; "+r.why, "bind a ClusterRole that allows it")
+		p.add("right to "+r.String(), false, "denied in all namespaces; "+r.Why, "bind a ClusterRole that allows it")
 	}
 	if len(missing) == 0 {
 		p.add("rights", true, fmt.Sprintf("all %d that are needed", len(rights)), "")

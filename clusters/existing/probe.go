@@ -82,17 +82,17 @@ func Probe(ctx context.Context, o Options, now time.Time) (findings []controlpla
 
 // checkProbeRights refuses what would fail halfway.
 func (a access) checkProbeRights(ctx context.Context) error {
-	rights := append(meshRights(), right{"", "pods", "create", "a pod is made to be broken"})
+	rights := append(meshRights(), Right{"", "pods", "create", "a pod is made to be broken"})
 	for _, verb := range []string{"list", "create", "delete"} {
-		rights = append(rights, right{"", "namespaces", verb, "it has a namespace of its own"})
+		rights = append(rights, Right{"", "namespaces", verb, "it has a namespace of its own"})
 	}
-	missing, err := a.missingRights(ctx, rights)
+	missing, err := MissingRights(ctx, a.core, rights)
 	if err != nil {
 		return err
 	}
 	var reasons []string
 	for _, r := range missing {
-		reasons = append(reasons, fmt.Sprintf("right to %s: denied in all namespaces; %s", r, r.why))
+		reasons = append(reasons, fmt.Sprintf("right to %s: denied in all namespaces; %s", r, r.Why))
 	}
 	if len(reasons) > 0 {
 		return Refuse(reasons...)

@@ -7,30 +7,31 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/harness/nemesis/chaosmesh"
 )
 
-// right is one thing that a run must be allowed to do, in all namespaces.
-type right struct {
-	group, resource, verb string
-	why                   string
+// Right is one thing that a run must be allowed to do, in all namespaces.
+type Right struct {
+	Group, Resource, Verb string
+	Why                   string
 }
 
-func (r right) String() string {
-	if r.group == "" {
-		return r.verb + " " + r.resource
+func (r Right) String() string {
+	if r.Group == "" {
+		return r.Verb + " " + r.Resource
 	}
-	return r.verb + " " + r.resource + "." + r.group
+	return r.Verb + " " + r.Resource + "." + r.Group
 }
 
 // rightsFor lists what a run needs, and nothing that it does not.
-func rightsFor(o Options, served []danm.NetworkKind) []right {
-	var all []right
+func rightsFor(o Options, served []danm.NetworkKind) []Right {
+	var all []Right
 	add := func(group, resource, why string, verbs ...string) {
 		for _, verb := range verbs {
-			all = append(all, right{group, resource, verb, why})
+			all = append(all, Right{group, resource, verb, why})
 		}
 	}
 	add("", "namespaces", "every lane has its own", "get", "list", "create", "delete")
@@ -54,28 +55,28 @@ func rightsFor(o Options, served []danm.NetworkKind) []right {
 }
 
 // meshRights are those that faults of Chaos Mesh take.
-func meshRights() []right {
+func meshRights() []Right {
 	const cut = "a pod is cut off from the API server's addresses"
-	all := []right{{"", "services", "get", cut}, {"discovery.k8s.io", "endpointslices", "list", cut}}
+	all := []Right{{"", "services", "get", cut}, {"discovery.k8s.io", "endpointslices", "list", cut}}
 	for _, verb := range []string{"get", "update"} {
-		all = append(all, right{"chaos-mesh.org", chaosmesh.PodNetworks, verb, "a fault that Chaos Mesh cannot undo is withdrawn from its pod"})
+		all = append(all, Right{"chaos-mesh.org", chaosmesh.PodNetworks, verb, "a fault that Chaos Mesh cannot undo is withdrawn from its pod"})
 	}
 	for _, resource := range chaosmesh.Resources() {
 		for _, verb := range []string{"get", "list", "create", "patch", "delete"} {
-			all = append(all, right{"chaos-mesh.org", resource, verb, "Chaos Mesh is told what to break"})
+			all = append(all, Right{"chaos-mesh.org", resource, verb, "Chaos Mesh is told what to break"})
 		}
 	}
 	return all
 }
 
-// missingRights asks the API server for each.
-func (a access) missingRights(ctx context.Context, rights []right) ([]right, error) {
-	var missing []right
+// MissingRights asks the API server for each.
+func MissingRights(ctx context.Context, core kubernetes.Interface, rights []Right) ([]Right, error) {
+	var missing []Right
 	for _, r := range rights {
-		resource, subresource, _ := strings.Cut(r.resource, "/")
-		review, err := a.core.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		resource, subresource, _ := strings.Cut(r.Resource, "/")
+		review, err := core.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Group: r.group, Resource: resource, Subresource: subresource, Verb: r.verb,
+				Group: r.Group, Resource: resource, Subresource: subresource, Verb: r.Verb,
 			}},
 		}, metav1.CreateOptions{})
 		if err != nil {

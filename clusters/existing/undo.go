@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
@@ -92,14 +93,25 @@ func (u undoing) removeNamespaces(ctx context.Context) error {
 	}
 	var errs []error
 	for i := range list.Items {
-		errs = append(errs, u.removeNamespace(ctx, list.Items[i].Name))
+		errs = append(errs, u.removeNamespace(ctx, &list.Items[i]))
 	}
 	return errors.Join(errs...)
 }
 
-// removeNamespace lets pods end before their namespace does, so that every CNI
+func (u undoing) removeNamespace(ctx context.Context, ns *corev1.Namespace) error {
+	if err := u.endWorkload(ctx, ns.Name); err != nil {
+		return err
+	}
+	if err := DeleteNamespace(ctx, u.access.core, ns); err != nil {
+		return err
+	}
+	u.sayf("namespace %s removed", ns.Name)
+	return nil
+}
+
+// endWorkload lets pods end before their namespace does, so that every CNI
 // DEL finds the network that it has to give addresses back to.
-func (u undoing) removeNamespace(ctx context.Context, name string) error {
+func (u undoing) endWorkload(ctx context.Context, name string) error {
 	core := u.access.core
 	sets, err := core.AppsV1().StatefulSets(name).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -115,22 +127,25 @@ func (u undoing) removeNamespace(ctx context.Context, name string) error {
 	if err := u.deleteLonePods(ctx, name); err != nil {
 		return err
 	}
-	if err := errors.Join(u.awaitNoPods(ctx, name), u.awaitReleased(ctx, name)); err != nil {
-		return err
+	return errors.Join(u.awaitNoPods(ctx, name), u.awaitReleased(ctx, name))
+}
+
+// DeleteNamespace deletes this very namespace and returns when it is gone.
+func DeleteNamespace(ctx context.Context, core kubernetes.Interface, ns *corev1.Namespace) error {
+	namespaces := core.CoreV1().Namespaces()
+	err := namespaces.Delete(ctx, ns.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ns.UID}})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it is gone, and perhaps another has its name
 	}
-	if err := core.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting namespace %s: %w", name, err)
+	if err != nil {
+		return fmt.Errorf("deleting namespace %s: %w", ns.Name, err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, namespaceGoneTimeout, fmt.Errorf("namespace %s is not gone after %s", name, namespaceGoneTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, namespaceGoneTimeout, fmt.Errorf("namespace %s is not gone after %s", ns.Name, namespaceGoneTimeout))
 	defer cancel()
-	err = poll(ctx, undoPollInterval, func(ctx context.Context) (bool, error) {
-		_, err := core.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-		return apierrors.IsNotFound(err), nil
+	return poll(ctx, undoPollInterval, func(ctx context.Context) (bool, error) {
+		now, err := namespaces.Get(ctx, ns.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err) || err == nil && now.UID != ns.UID, nil
 	})
-	if err == nil {
-		u.sayf("namespace %s removed", name)
-	}
-	return err
 }
 
 // deleteLonePods deletes those that no controller takes away with itself.
@@ -144,7 +159,7 @@ func (u undoing) deleteLonePods(ctx context.Context, namespace string) error {
 		if metav1.GetControllerOf(pod) != nil {
 			continue
 		}
-		if err := u.access.core.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if err := u.access.core.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("deleting pod %s/%s: %w", namespace, pod.Name, err)
 		}
 	}
@@ -279,11 +294,12 @@ func undoExpired(ctx context.Context, a access, o Options, now time.Time, out io
 }
 
 // leftovers returns every run that is seen in the cluster and when the last of
-// its objects expires. One that does not say it never does.
+// its objects expires. One that does not say it never does. Fleets are not runs
+// that test a cleaner; whoever starts the next fleet removes them.
 func (a access) leftovers(ctx context.Context) (map[string]time.Time, error) {
 	labelled := metav1.ListOptions{LabelSelector: clusters.RunLabel}
 	runs := map[string]time.Time{}
-	namespaces, err := a.core.CoreV1().Namespaces().List(ctx, labelled)
+	namespaces, err := a.core.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: clusters.RunLabel + ",!" + clusters.FleetLabel})
 	if err != nil {
 		return nil, fmt.Errorf("listing namespaces: %w", err)
 	}

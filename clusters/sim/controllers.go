@@ -1,8 +1,8 @@
 package sim
 
 import (
-	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +27,10 @@ func (w *world) controllers(offer func(actor, key string, do func())) {
 	for _, pod := range pods {
 		w.podLifecycle(pod, offer)
 	}
-	w.statefulSet(offer)
+	w.namespaceLifecycle(offer)
+	if !w.isDraining {
+		w.statefulSet(offer)
+	}
 }
 
 func (w *world) nodeLifecycle(n *node, offer func(actor, key string, do func())) {
@@ -43,13 +46,18 @@ func (w *world) nodeLifecycle(n *node, offer func(actor, key string, do func()))
 
 func (w *world) setReady(n *node, status corev1.ConditionStatus) {
 	n.isReady = status == corev1.ConditionTrue
-	w.do(userControllers, http.MethodPatch, "/api/v1/nodes/"+n.name+"/status", map[string]any{"status": nodeStatus(status)})
+	w.editNode(n, "/status", func(o *corev1.Node) { o.Status = nodeStatus(status) })
+	if n.isReady && n.isOutOfService {
+		w.endOutOfService(n)
+	}
 }
 
 func (w *world) podLifecycle(pod *corev1.Pod, offer func(actor, key string, do func())) {
 	n := w.nodeOf(pod)
 	switch {
 	case n == nil || n.isGone:
+		offer("pod-gc", "gc "+pod.Name, func() { w.deletePod(userControllers, pod, new(int64)) })
+	case pod.DeletionTimestamp != nil && n.isOutOfService:
 		offer("pod-gc", "gc "+pod.Name, func() { w.deletePod(userControllers, pod, new(int64)) })
 	case pod.DeletionTimestamp != nil:
 	case isCompleted(pod):
@@ -73,8 +81,7 @@ func (w *world) nodeOf(pod *corev1.Pod) *node {
 // statefulSet offers to make the first pod that is missing and to delete those
 // that are too many.
 func (w *world) statefulSet(offer func(actor, key string, do func())) {
-	for i := range w.plan.World.Pods {
-		name := podName(i)
+	for i, name := range w.podNames {
 		pod, exists := w.pods[name]
 		switch {
 		case i >= w.replicasWanted && exists && pod.DeletionTimestamp == nil:
@@ -87,21 +94,39 @@ func (w *world) statefulSet(offer func(actor, key string, do func())) {
 	}
 }
 
-func podName(ordinal int) string { return fmt.Sprintf("%s-%d", setName, ordinal) }
+// podNames are those of the StatefulSet's pods, by ordinal.
+func podNames(pods int) []string {
+	names := make([]string, pods)
+	for i := range names {
+		names[i] = setName + "-" + strconv.Itoa(i)
+	}
+	return names
+}
 
 // leastLoaded is the scheduler: the ready node with the fewest pods.
 func (w *world) leastLoaded() *node {
-	load := map[string]int{}
-	for _, pod := range w.pods {
-		load[pod.Spec.NodeName]++
-	}
 	var best *node
+	least := 0
 	for _, n := range w.nodes {
-		if n.isReady && !n.isGone && (best == nil || load[n.name] < load[best.name]) {
-			best = n
+		if !n.isReady || n.isGone {
+			continue
+		}
+		if load := w.load(n); best == nil || load < least {
+			best, least = n, load
 		}
 	}
 	return best
+}
+
+// load is how many pods are bound to a node.
+func (w *world) load(n *node) int {
+	load := 0
+	for _, pod := range w.sortedPods() {
+		if pod.Spec.NodeName == n.name {
+			load++
+		}
+	}
+	return load
 }
 
 func (w *world) createPod(name string, n *node) {

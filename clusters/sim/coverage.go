@@ -22,13 +22,16 @@ const (
 	meetsConflict  = "a write of the cleaner is refused (409 or 422)"
 	movesOn        = "an address of a dead pod goes to another"
 	addInterrupted = "a node dies during a CNI ADD"
+	isFenced       = "an endpoint waits until its node is fenced"
+	staysDry       = "a cleaner in dry-run leaves an orphan alone"
+	commitsLate    = "a write is committed after its caller gave up"
 )
 
 // Sometimes lists what a search should reach.
 func Sometimes() []string {
 	return []string{
 		addFails, runsBackwards, watchEnds, relisted, endsByItself, takesOver, releases, writesBits, meetsConflict,
-		movesOn, addInterrupted,
+		movesOn, addInterrupted, isFenced, staysDry, commitsLate,
 	}
 }
 

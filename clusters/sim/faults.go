@@ -45,7 +45,7 @@ func pointOf(kind schedule.FaultKind) point {
 		return addPoint
 	case schedule.DelStalled:
 		return clearPoint
-	case schedule.SlowCall:
+	case schedule.SlowCall, schedule.LateCall:
 		return slowPoint
 	}
 	return stepPoint
@@ -68,10 +68,11 @@ type fault struct {
 	fired bool
 }
 
-// heal is what undoes a fault, and when.
+// heal is what undoes a fault, and when: at a time, or after a call.
 type heal struct {
-	at time.Time
-	do func()
+	at    time.Time
+	until []string // words of the call; none is no call
+	do    func()
 }
 
 func newFaults(w *world, plan []schedule.SimFault) *faults {
@@ -116,8 +117,10 @@ func (w *world) noteFault(f *fault, on string) {
 
 // means tells whether every word of the fault's is among those of the
 // opportunity.
-func (f *fault) means(what string) bool {
-	for _, word := range f.words {
+func (f *fault) means(what string) bool { return hasWords(what, f.words) }
+
+func hasWords(what string, words []string) bool {
+	for _, word := range words {
 		if !strings.Contains(" "+what+" ", " "+word+" ") {
 			return false
 		}
@@ -125,9 +128,19 @@ func (f *fault) means(what string) bool {
 	return true
 }
 
-// later heals after a while, or when the user is done.
-func (f *faults) later(after time.Duration, do func()) {
-	f.heals = append(f.heals, heal{time.Now().Add(after), do})
+// later heals after a while, after the call that the fault waits for, or when
+// the user is done.
+func (f *faults) later(planned *fault, do func()) {
+	f.heals = append(f.heals, heal{time.Now().Add(planned.For), strings.Fields(planned.Until), do})
+}
+
+// healAfter makes what waits for such a call due.
+func (f *faults) healAfter(what string) {
+	for i, h := range f.heals {
+		if len(h.until) > 0 && hasWords(what, h.until) {
+			f.heals[i].at = time.Now()
+		}
+	}
 }
 
 // healDue heals what is over; all of it at the end.
@@ -171,8 +184,7 @@ func opportunity(c *call) string {
 
 // serve answers a granted call, with what a fault makes of it.
 func (w *world) serve(c *call) answer {
-	what := opportunity(c)
-	f := w.faults.at(callPoint, what)
+	f := w.faults.at(callPoint, c.words)
 	if f == nil {
 		return w.answer(c)
 	}
@@ -292,15 +304,18 @@ func (w *world) expire(s *stream) {
 // strike lets faults hit processes and nodes, once what was granted last has
 // had its effect.
 func (w *world) strike() {
+	moment := "step"
 	for _, c := range w.granted {
+		moment = c.words
+		w.faults.healAfter(moment)
 		if r := w.replicaOf(c.actor); r != nil {
-			if f := w.faults.at(cleanerPoint, opportunity(c)); f != nil {
+			if f := w.faults.at(cleanerPoint, moment); f != nil {
 				w.strikeReplica(r, f)
 			}
 		}
 	}
 	w.granted = nil
-	if f := w.faults.at(stepPoint, "step"); f != nil {
+	if f := w.faults.at(stepPoint, moment); f != nil {
 		w.strikeWorld(f)
 	}
 }
@@ -314,8 +329,9 @@ func (w *world) strikeReplica(r *replica, f *fault) {
 		w.crash(r)
 	case schedule.PauseCleaner:
 		a := r.actor
+		w.commitLate(f, w.underWay(a))
 		a.isHeld = true
-		w.faults.later(f.For, func() { a.isHeld = false })
+		w.faults.later(f, func() { a.isHeld = false })
 	case schedule.ClockJump:
 		r.clock.shift += f.For
 	}
@@ -345,36 +361,50 @@ func (w *world) atCNIPoint(ctx context.Context, a *actor, at point) error {
 		return errKilled
 	}
 	a.isHeld = true
-	w.faults.later(f.For, func() { a.isHeld = false })
+	w.faults.later(f, func() { a.isHeld = false })
 	return ctx.Err()
 }
 
 // strikeWorld injects faults of nodes, pods and people. One that finds nothing
-// to hit has not fired.
+// to hit waits until it does.
 func (w *world) strikeWorld(f *fault) {
+	if !w.hit(f) {
+		f.left++
+		f.fired = f.left < max(1, f.Count)
+		return
+	}
 	w.noteFault(f, "")
+}
+
+func (w *world) hit(f *fault) bool {
 	switch f.Do {
 	case schedule.RebootNode, schedule.PartitionNode:
-		f.fired = w.strikeNode(f)
+		return w.strikeNode(f)
+	case schedule.RemoveNode:
+		return w.loseNode(f)
+	case schedule.OutOfService:
+		return w.giveUpNode()
 	case schedule.EvictPod, schedule.DeletePod:
-		f.fired = w.strikePod(f)
+		return w.strikePod(f)
+	case schedule.DeleteNamespace:
+		return w.deleteNamespace()
+	case schedule.RenewNetwork:
+		return w.renewNetwork()
+	case schedule.BothGroups:
+		return w.migrate(f)
 	case schedule.ScaleDown:
 		w.scale(f)
 	case schedule.EditNetwork:
 		w.mergePatch(map[string]any{"metadata": map[string]any{"labels": map[string]any{"edited": fmt.Sprint(f.Nth)}}})
-	case schedule.RenewNetwork:
-		f.fired = w.renewNetwork()
-	case schedule.BothGroups:
-		f.fired = w.migrate()
-		w.faults.later(f.For, w.endMigration)
 	}
+	return true
 }
 
 // scale takes one replica away, for a while or for good.
 func (w *world) scale(f *fault) {
 	w.replicasWanted = max(1, w.plan.World.Pods-1)
 	if f.For > 0 {
-		w.faults.later(f.For, func() { w.replicasWanted = w.plan.World.Pods })
+		w.faults.later(f, func() { w.replicasWanted = w.plan.World.Pods })
 		return
 	}
 	l := w.lane()
@@ -384,14 +414,24 @@ func (w *world) scale(f *fault) {
 
 // slow keeps calls in front of the API server if a fault says so.
 func (w *world) slow(calls []*call) bool {
-	f := w.faults.at(slowPoint, opportunity(calls[0]))
+	f := w.faults.at(slowPoint, calls[0].words)
 	if f == nil {
 		return false
 	}
 	w.noteFault(f, "on "+calls[0].key)
-	for _, c := range calls {
-		c.heldUntil = time.Now().Add(f.For)
+	if f.Do == schedule.LateCall {
+		w.commitLate(f, calls)
+		return true
 	}
+	held := time.Now().Add(f.For)
+	for _, c := range calls {
+		c.heldUntil = held
+	}
+	w.faults.later(f, func() {
+		for _, c := range calls {
+			c.heldUntil = time.Time{}
+		}
+	})
 	return true
 }
 
@@ -406,11 +446,11 @@ func (w *world) strikeNode(f *fault) bool {
 	}
 	if f.Do == schedule.RebootNode {
 		w.powerOff(n)
-		w.faults.later(f.For, func() { w.powerOn(n) })
+		w.faults.later(f, func() { w.powerOn(n) })
 		return true
 	}
 	w.partition(n, true)
-	w.faults.later(f.For, func() { w.partition(n, false) })
+	w.faults.later(f, func() { w.partition(n, false) })
 	return true
 }
 
@@ -456,7 +496,7 @@ func (w *world) strikePod(f *fault) bool {
 // renewNetwork deletes the network and makes it again as it was, bits included,
 // as somebody does who restores it from a file.
 func (w *world) renewNetwork() bool {
-	if w.bits == nil {
+	if w.bits == nil || w.isDraining {
 		return false
 	}
 	response := w.server.Serve(apiserver.Request{

@@ -49,9 +49,11 @@ type call struct {
 	request apiserver.Request
 	verb    string // as in a Role
 	target  string // resource, or resource/subresource
+	words   string // what faults look for: who reads or writes what how
 	answers chan answer
 
 	heldUntil time.Time // it is not granted before
+	left      bool      // the caller gave up or died
 }
 
 // answer is what becomes of a call. Exactly one of the fields is set.
@@ -90,12 +92,26 @@ func (g *gate) pass(ctx context.Context, c *call) (answer, error) {
 	case a := <-c.answers:
 		return a, a.err
 	case <-ctx.Done():
-		g.withdraw(c)
+		g.leave(c)
 		return answer{}, ctx.Err()
 	case <-c.actor.dead:
-		g.withdraw(c)
+		g.leave(c)
 		return answer{}, errDead
 	}
+}
+
+// leave notes that nobody waits for the call any more.
+func (g *gate) leave(c *call) {
+	g.withdraw(c)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.left = true
+}
+
+func (g *gate) hasLeft(c *call) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return c.left
 }
 
 func (g *gate) withdraw(c *call) {

@@ -11,7 +11,10 @@ const crdPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 // migrate installs DANM's other API group with an endpoint in it, as in the
 // middle of a migration between releases.
-func (w *world) migrate() bool {
+func (w *world) migrate(f *fault) bool {
+	if w.isDraining {
+		return false
+	}
 	other := danm.Group(w.plan.World.Group).Other()
 	crds, err := deploy.CRDs(other)
 	if err != nil {
@@ -29,6 +32,7 @@ func (w *world) migrate() bool {
 			"Interface": map[string]any{"Name": "eth0", "Address": "none", "AddressIPv6": "none"},
 		},
 	})
+	w.faults.later(f, w.endMigration)
 	return true
 }
 

@@ -10,8 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
@@ -33,12 +31,15 @@ var errKilled = errors.New("killed")
 // node is a worker with its kubelet.
 type node struct {
 	name     string
+	kubelet  string // its name as an actor
 	hasPower bool
 	isCut    bool      // from the API server
 	silent   time.Time // since when the API hears nothing; zero if it does
 	isReady  bool      // as the API says
 	isGone   bool      // removed for good
-	plugin   *danmcni.Plugin
+	// isOutOfService tells that the node has the taint of that name.
+	isOutOfService bool
+	plugin         *danmcni.Plugin
 }
 
 func (n *node) user() string { return clusters.UserNodePrefix + n.name }
@@ -74,9 +75,10 @@ type sandbox struct {
 }
 
 func (w *world) addNode(name string) {
-	n := &node{name: name, hasPower: true, isReady: true}
+	n := &node{name: name, kubelet: "kubelet/" + name, hasPower: true, isReady: true}
+	api := pluginAPI{w.gate}
 	n.plugin = danmcni.New(danmcni.Config{
-		Client: w.danm, Core: w.core, Variant: w.variant, Host: name,
+		Client: danm.NewClient(api, danm.Group(w.plan.World.Group)), Pods: api, Variant: w.variant, Host: name,
 		NewID: w.newEndpointID, Delay: w.cniPoint,
 	})
 	w.nodes = append(w.nodes, n)
@@ -88,23 +90,6 @@ func (w *world) addNode(name string) {
 
 func nodeStatus(ready corev1.ConditionStatus) corev1.NodeStatus {
 	return corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}
-}
-
-// clients are those of all CNI plugins: which of them calls, its context says.
-// Core types go as protobuf, as it is fast.
-func (w *world) clients() (kubernetes.Interface, *danm.Client, error) {
-	config := w.gate.config(newActor("cni", clusters.UserHarness))
-	dyn, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making clients: %w", err)
-	}
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	core, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making clients: %w", err)
-	}
-	return core, danm.NewClient(dyn, danm.Group(w.plan.World.Group)), nil
 }
 
 // newEndpointID is called by a plugin that runs alone: its ADD was granted, and
@@ -132,7 +117,7 @@ func (w *world) kubelets(offer func(actor, key string, do func())) {
 
 // kubelet offers the next step for one pod.
 func (w *world) kubelet(n *node, pod *corev1.Pod, offer func(actor, key string, do func())) {
-	actor := "kubelet/" + n.name
+	actor := n.kubelet
 	current, leftovers := w.sandboxesOf(n, pod.UID)
 	switch {
 	case pod.DeletionTimestamp != nil && current == nil && leftovers == 0:
@@ -177,7 +162,7 @@ func (w *world) housekeeping(n *node, offer func(actor, key string, do func())) 
 			continue
 		}
 		if sb.state == broken || !w.needs(sb) {
-			offer("kubelet/"+n.name, "del "+sb.id, func() { w.startDel(sb) })
+			offer(n.kubelet, "del "+sb.id, func() { w.startDel(sb) })
 		}
 	}
 }

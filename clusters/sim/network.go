@@ -50,7 +50,7 @@ func (w *world) furnish(group danm.Group) error {
 	if err != nil {
 		return err
 	}
-	w.do(clusters.UserHarness, http.MethodPost, w.networksPath(), u.Object)
+	w.do(clusters.UserHarness, http.MethodPost, w.networksPath(), u)
 	for i := range w.plan.World.Nodes {
 		w.addNode(fmt.Sprintf("node-%d", i))
 	}

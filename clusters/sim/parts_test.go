@@ -51,7 +51,7 @@ func TestStoredChoicesComeFirstAndTheFirstOptionAfterThem(t *testing.T) {
 func TestEveryFaultHasAMoment(t *testing.T) {
 	general := []schedule.FaultKind{
 		schedule.RebootNode, schedule.PartitionNode, schedule.EvictPod, schedule.DeletePod, schedule.ScaleDown,
-		schedule.EditNetwork, schedule.RenewNetwork, schedule.BothGroups,
+		schedule.RemoveNode, schedule.OutOfService, schedule.DeleteNamespace, schedule.EditNetwork, schedule.RenewNetwork, schedule.BothGroups,
 	}
 	for _, kind := range schedule.SimFaultKinds() {
 		if pointOf(kind) == stepPoint && !slices.Contains(general, kind) {

@@ -38,6 +38,8 @@ var timeSteps = []time.Duration{
 type Options struct {
 	// Start runs the cleaner under test.
 	Start Start
+	// Story asks for Outcome.Story, which takes time to write.
+	Story bool
 }
 
 // Steps counts what the gate granted.
@@ -57,7 +59,7 @@ type Outcome struct {
 	Virtual         time.Duration
 	Digest          uint64   // of every step and every record
 	Trace           []string // every step
-	Story           []string // the same for people, without what nobody asks about
+	Story           []string // the same for people, without what nobody asks about; only if asked for
 	Counts          string   // pods, endpoints and bits at the end
 	Fired           []bool   // by fault of the simulation
 	Reached         map[string]int
@@ -118,6 +120,9 @@ func (w *world) settle() {
 		if w.isSettled() || !time.Now().Before(deadline) || w.trouble != nil {
 			break
 		}
+	}
+	if w.plan.World.DryRun && !w.isSettled() {
+		w.reach(staysDry)
 	}
 	w.record.add(history.Record{Snapshot: w.snapshot()})
 }
@@ -342,6 +347,7 @@ func (w *world) collect(until time.Time) []option {
 		w.userSteps(offer)
 	} else {
 		w.lastForceDeletes(offer)
+		w.lastFences(offer)
 	}
 	if len(w.scratch) > 0 && w.phase == acting {
 		for i, d := range timeSteps {
@@ -360,7 +366,7 @@ func (w *world) collectEvents() {
 		if s.isBroken {
 			w.scratch = append(w.scratch, option{kind: deliverEvent, actor: s.actor.name, key: "expire " + s.key, stream: s})
 		} else if s.watch.Pending() > 0 {
-			w.scratch = append(w.scratch, option{kind: deliverEvent, actor: s.actor.name, key: "event " + s.key, stream: s})
+			w.scratch = append(w.scratch, option{kind: deliverEvent, actor: s.actor.name, key: s.event, stream: s})
 		}
 	}
 	slices.SortFunc(w.scratch[from:], func(a, b option) int { return strings.Compare(a.key, b.key) })

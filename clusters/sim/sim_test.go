@@ -11,6 +11,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/cleaner"
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/cleaner/ownership"
 	"github.com/danm-chaos/danm-chaos/harness/check"
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
 )
@@ -25,7 +26,10 @@ func startFixed(ctx context.Context, env CleanerEnv) error {
 	c := cleaner.Config{
 		REST: env.REST, Group: danm.Group(env.World.Group), LeaderElect: env.World.LeaderElect, Identity: env.Identity,
 		ReleaseQuarantine: env.World.ReleaseQuarantine, OrphanQuarantine: env.World.OrphanQuarantine,
-		Workers: env.Workers(), Clock: env.Clock, Logger: logr.Discard(),
+		Workers: env.Workers(), Clock: env.Clock, Logger: logr.Discard(), DryRun: env.World.DryRun,
+	}
+	if env.World.StrictFencing {
+		c.Fencing = ownership.Strict
 	}
 	if env.World.SlowLease {
 		c.LeaseDuration, c.RenewDeadline, c.RetryPeriod = 60*time.Second, 40*time.Second, 10*time.Second

@@ -11,12 +11,18 @@ import (
 
 // tell adds a sentence to the story, with the virtual time that has passed.
 func (w *world) tell(format string, args ...any) {
+	if !w.options.Story {
+		return
+	}
 	at := time.Since(epoch).Truncate(time.Millisecond)
 	w.story = append(w.story, fmt.Sprintf("%9.3fs  %s", at.Seconds(), fmt.Sprintf(format, args...)))
 }
 
 // tellOption tells what happens next, unless it is nothing to tell.
 func (w *world) tellOption(o option) {
+	if !w.options.Story {
+		return
+	}
 	switch o.kind {
 	case deliverEvent:
 		if e, ok := o.stream.watch.Peek(); ok && e.Name != "" {
@@ -29,14 +35,16 @@ func (w *world) tellOption(o option) {
 	}
 }
 
+var verbsInWords = map[string]string{
+	"get": "reads", "list": "lists", "watch": "watches", "create": "creates", "update": "writes", "patch": "patches", "delete": "deletes",
+}
+
 // tellCall tells of a request and what came of it.
 func (w *world) tellCall(c *call, a answer) {
-	if c.target == "leases" || c.target == "discovery" {
+	if !w.options.Story || c.target == "leases" || c.target == "discovery" {
 		return
 	}
-	verb := map[string]string{
-		"get": "reads", "list": "lists", "watch": "watches", "create": "creates", "update": "writes", "patch": "patches", "delete": "deletes",
-	}[c.verb]
+	verb := verbsInWords[c.verb]
 	name := c.request.Path[strings.LastIndexByte(c.request.Path, '/')+1:]
 	object := c.target
 	if c.verb != "list" && c.verb != "watch" && c.verb != "create" {

@@ -12,6 +12,7 @@ import (
 // at a time, and the client reads them.
 type stream struct {
 	key      string
+	event    string // the key of a delivery
 	actor    *actor
 	resource string
 	watch    *apiserver.Watch
@@ -26,7 +27,7 @@ type stream struct {
 }
 
 func newStream(c *call, w *apiserver.Watch) *stream {
-	return &stream{key: c.key, actor: c.actor, resource: c.target, watch: w, wake: make(chan struct{}, 1)}
+	return &stream{key: c.key, event: "event " + c.key, actor: c.actor, resource: c.target, watch: w, wake: make(chan struct{}, 1)}
 }
 
 // Read implements io.Reader for the client.

@@ -31,13 +31,12 @@ func (errTimeout) Temporary() bool { return true }
 
 type actorKey struct{}
 
-// withActor makes calls under the context those of the actor.
+// withActor makes what plugins call under the context the actor's.
 func withActor(ctx context.Context, a *actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
 
-// transport takes requests to the gate. Requests whose context names an actor
-// are that actor's, all others the default's.
+// transport takes an actor's requests to the gate.
 type transport struct {
 	gate  *gate
 	actor *actor
@@ -51,13 +50,11 @@ func (g *gate) config(a *actor) *rest.Config {
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	a := t.actor
-	if named, ok := r.Context().Value(actorKey{}).(*actor); ok {
-		a = named
-	}
-	c, err := newCall(r, a)
+	request, err := apiserver.FromHTTP(r, a.user)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading a request: %w", err)
 	}
+	c := newCall(request, a)
 	if a.isDead() {
 		return nil, errDead
 	}
@@ -88,15 +85,11 @@ func answerEvent(r apiserver.Request) apiserver.Response {
 	return apiserver.Response{Code: http.StatusCreated, ContentType: r.ContentType, Body: r.Body}
 }
 
-func newCall(r *http.Request, a *actor) (*call, error) {
-	request, err := apiserver.FromHTTP(r, a.user)
-	if err != nil {
-		return nil, fmt.Errorf("reading a request: %w", err)
-	}
+func newCall(request apiserver.Request, a *actor) *call {
 	c := &call{actor: a, answers: make(chan answer, 1), request: request}
 	c.verb, c.target = meaning(request.Method, request.Path, request.Query)
-	c.key = keyOf(c)
-	return c, nil
+	c.key, c.words = keyOf(c), opportunity(c)
+	return c
 }
 
 // keyOf names a call by its content, so that the order in which goroutines come

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -131,24 +132,19 @@ func (w *world) areVictimsBack() bool {
 
 // isWanted tells whether the StatefulSet has such a pod, after scaling too.
 func (w *world) isWanted(name string) bool {
-	for i := range w.replicasWanted {
-		if name == podName(i) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(w.podNames[:w.replicasWanted], name)
 }
 
 // nodesWithPods returns the running nodes that a step may mean.
 func (w *world) nodesWithPods(target schedule.Target) []*node {
-	load, most := map[string]int{}, 0
-	for _, pod := range w.pods {
-		load[pod.Spec.NodeName]++
-		most = max(most, load[pod.Spec.NodeName])
+	most := 0
+	for _, n := range w.nodes {
+		most = max(most, w.load(n))
 	}
 	var candidates []*node
 	for _, n := range w.nodes {
-		if !n.hasPower || n.isGone || load[n.name] == 0 || target == schedule.BusiestNode && load[n.name] < most {
+		load := w.load(n)
+		if !n.hasPower || n.isGone || load == 0 || target == schedule.BusiestNode && load < most {
 			continue
 		}
 		candidates = append(candidates, n)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -16,10 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
@@ -50,8 +46,6 @@ type world struct {
 	user    *user
 
 	variant danmcni.Variant
-	core    kubernetes.Interface // of the CNI plugins
-	danm    *danm.Client
 	network danm.NetworkRef
 
 	pods      map[string]*corev1.Pod // by name, as committed
@@ -63,7 +57,10 @@ type world struct {
 	settled     bool
 	settledAsOf int64 // resourceVersion
 
+	podNames       []string
 	replicasWanted int
+	isDraining     bool  // the namespace is being deleted
+	drainedAsOf    int64 // resourceVersion after which draining it changed nothing
 	nodes          []*node
 	sandboxes      []*sandbox // in the order of their making
 	cleaners       []*replica
@@ -136,14 +133,11 @@ func newWorld(plan schedule.Simulation, o Options) (*world, error) {
 	w := &world{
 		plan: plan, options: o, gate: newGate(), record: &recorder{}, choices: newChooser(plan), variant: variant,
 		pods: map[string]*corev1.Pod{}, endpoints: map[string]*danm.Endpoint{}, holders: map[netip.Addr]types.UID{}, retryPod: map[types.UID]time.Time{},
-		replicasWanted: plan.World.Pods, reached: map[string]int{},
+		podNames: podNames(plan.World.Pods), replicasWanted: plan.World.Pods, reached: map[string]int{},
 	}
 	w.faults = newFaults(w, plan.Faults)
 	w.user = &user{steps: plan.Steps}
 	if err := w.openServer(group); err != nil {
-		return nil, err
-	}
-	if w.core, w.danm, err = w.clients(); err != nil {
 		return nil, err
 	}
 	w.server.OnCommit(w.observe)
@@ -216,11 +210,16 @@ func (w *world) fail(err error) {
 }
 
 // do sends a request of the world itself, which does not wait at the gate: the
-// step that makes it was chosen already. Refusals are part of the play; the
-// caller asks for the code.
+// step that makes it was chosen already. The body is an object, which is the
+// server's from then on, or the document of a merge patch. Refusals are part of
+// the play; the caller asks for the code.
 func (w *world) do(user, method, path string, body any) int {
-	r := apiserver.Request{User: user, Method: method, Path: path, Query: url.Values{}, Accept: "application/json"}
-	if body != nil {
+	r := apiserver.Request{User: user, Method: method, Path: path, Accept: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON}
+	switch body := body.(type) {
+	case nil:
+	case apiserver.Object:
+		r.Object = body
+	default:
 		var err error
 		if r.Body, r.ContentType, err = encodeBody(method, body); err != nil {
 			w.fail(fmt.Errorf("encoding a request: %w", err))
@@ -228,20 +227,25 @@ func (w *world) do(user, method, path string, body any) int {
 		}
 	}
 	response := w.server.Serve(r)
-	if isWrong := response.Code >= 400 && response.Code != http.StatusNotFound && response.Code != http.StatusConflict; isWrong {
-		w.fail(fmt.Errorf("%s %s by %s: %d %s", method, path, user, response.Code, response.Body))
+	if !w.isPartOfThePlay(response.Code) {
+		w.fail(fmt.Errorf("%s %s by %s: %d %q", method, path, user, response.Code, response.Body))
 	}
 	return response.Code
 }
 
-// protobufCodec is for Kubernetes' own kinds, because it is fast.
-var protobufCodec = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
+// isPartOfThePlay tells whether a request of the world may be answered so: its
+// object may be gone or be another, and nothing is made in a namespace that goes.
+func (w *world) isPartOfThePlay(code int) bool {
+	switch code {
+	case http.StatusNotFound, http.StatusConflict:
+		return true
+	case http.StatusForbidden:
+		return w.isDraining
+	}
+	return code < http.StatusBadRequest
+}
 
 func encodeBody(method string, body any) (data []byte, contentType string, err error) {
-	if o, ok := body.(runtime.Object); ok {
-		data, err := runtime.Encode(protobufCodec, o)
-		return data, runtime.ContentTypeProtobuf, err
-	}
 	data, err = json.Marshal(body)
 	if method == http.MethodPatch {
 		return data, string(types.MergePatchType), err
@@ -284,6 +288,6 @@ func (w *world) reach(what string) { w.reached[what]++ }
 func (w *world) runHeader() history.Record {
 	return history.Record{Run: &history.Run{
 		SchemaVersion: history.SchemaVersion, RunID: w.plan.Name, Scenario: w.plan.Name, Cluster: "sim", Seed: w.plan.Seed,
-		Group: w.plan.World.Group, CleanerUser: clusters.UserCleaner, CNIUserPrefix: clusters.UserNodePrefix,
+		Group: w.plan.World.Group, DryRun: w.plan.World.DryRun, CleanerUser: clusters.UserCleaner, CNIUserPrefix: clusters.UserNodePrefix,
 	}}
 }

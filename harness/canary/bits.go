@@ -122,13 +122,28 @@ func onPatches(d func(e exchange, operations []operation, changes []bitChange) (
 	}
 }
 
+// unconditional deletes whatever has the endpoint's name and writes bitmaps
+// without comparing.
+func unconditional(danm.Group) defect {
+	return func(e exchange) (*http.Response, error) {
+		switch {
+		case e.is(http.MethodDelete, danm.EndpointResource):
+			return e.send(http.MethodDelete, e.request.URL.Path, "application/json", []byte("{}"))
+		case e.isNetworkPatch():
+			operations, changes := e.patchOf()
+			return uncompared(e, operations, changes)
+		}
+		return e.pass()
+	}
+}
+
 // uncompared writes what it made of what it read, whoever wrote in between.
 func uncompared(e exchange, operations []operation, _ []bitChange) (*http.Response, error) {
 	return e.passPatch(slices.DeleteFunc(operations, func(o operation) bool { return o.Op == opTest }))
 }
 
 // retryDelay is how long a cleaner that meets a conflict gives others to finish.
-const retryDelay = 9*time.Second + 1_019*time.Microsecond
+const retryDelay = 8*time.Second + 1_019*time.Microsecond
 
 // retriedBlindly clears the same bits again after a conflict, whoever has set
 // them meanwhile.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -25,8 +26,10 @@ type Config struct {
 // canary is one entry of the registry.
 type canary struct {
 	defect   string
-	breaks   string // the invariant that should break first
+	breaks   string // the invariants that it should break, by their numbers; of several, any
+	follows  string // those that may break together with these, as a consequence
 	scenario string // the shipped scenario that shows it best
+	isDry    bool   // it is to run in dry-run
 	run      func(ctx context.Context, c clients) error
 	change   change // of the cleaner that ships, for canaries without run
 }
@@ -37,35 +40,43 @@ const (
 	deletion = "force-delete-loop"
 )
 
+// robbed is what may follow: a living pod that lost its address may have to
+// share it, and lacks something at the end.
+const robbed = "I2 I3"
+
 func registry() map[string]canary {
 	return map[string]canary{
-		"by-name":       {"releases by the pod's name, so a new pod of the same name loses its address", "I1", backlog, runByName, nil},
-		"no-quarantine": {"believes its pod list at once, so a pod newer than the list loses its address", "I1", shutdown, runNoQuarantine, nil},
-		"phase-events":  {"takes a pod that ran and does not run now for one that has ended, also after a reboot", "I1", shutdown, runPhases, nil},
-		"two-scans":     {"looks for pods by name, so an endpoint stays when its pod is made anew", "I3", shutdown, runScans, nil},
+		"by-name":       {"releases by the pod's name, so a new pod of the same name loses its address", "I1", robbed, backlog, false, runByName, nil},
+		"no-quarantine": {"believes its pod list at once, so a pod newer than the list loses its address", "I1", robbed, shutdown, false, runNoQuarantine, nil},
+		"phase-events":  {"takes a pod that ran and does not run now for one that has ended, also after a reboot", "I1", robbed, shutdown, false, runPhases, nil},
+		"two-scans":     {"looks for pods by name, so an endpoint stays when its pod is made anew", "I3", "", shutdown, false, runScans, nil},
 
-		"hasty-sweep":         {"sweeps bits without endpoint before an ADD has ended", "I1", deletion, nil, hasty},
-		"no-sweep":            {"never sweeps bits without endpoint", "I3", shutdown, nil, neverSweeping},
-		"cached-reads":        {"reads owners from its cache only, before a release too", "I1", shutdown, nil, wrapped(cachedReads)},
-		"unknown-is-gone":     {"takes a read of the owner that failed for one that found nothing", "I1", deletion, nil, wrapped(unknownIsGone)},
-		"not-running-is-gone": {"takes every pod that does not run for gone", "I1", shutdown, nil, wrapped(hiding(isNotRunning))},
-		"terminating-is-gone": {"takes a pod that is being deleted for gone", "I1", shutdown, nil, wrapped(hiding(isTerminating))},
-		"silent-node-is-gone": {"takes every pod of a node that is not ready for gone", "I1", shutdown, nil, wrapped(trustingNodes)},
-		"name-is-owner":       {"takes a new pod of the same name for the owner", "I3", shutdown, nil, wrapped(ownersByName)},
-		"drops-deletions":     {"never hears that a pod was deleted", "I3", shutdown, nil, wrapped(missingDeletions)},
-		"deaf-to-networks":    {"never hears that a network changed", "I3", shutdown, nil, wrapped(deafToNetworks)},
-		"no-compare":          {"writes bitmaps without comparing", "I1", backlog, nil, wrapped(onPatches(uncompared))},
-		"blind-retry":         {"clears the same bits again after a conflict", "I1", backlog, nil, wrapped(onPatches(retriedBlindly))},
-		"full-update":         {"writes the whole network as it read it", "I1", backlog, nil, wrapped(overwriting)},
-		"no-lineage":          {"takes a bit that is set for one that was set all the time", "I1", deletion, nil, wrapped(withoutLineage)},
-		"bit-first":           {"clears the bit before it deletes the endpoint", "I1", shutdown, nil, wrapped(bitFirst)},
-		"keeps-endpoints":     {"clears bits and keeps their endpoints", "I3", shutdown, nil, wrapped(keptEndpoints)},
-		"keeps-bits":          {"deletes endpoints and keeps their bits", "I3", shutdown, nil, wrapped(onPatches(uncleared))},
-		"no-repair":           {"never sets the bit of a living pod again", "I3", deletion, nil, wrapped(onPatches(unrepaired))},
-		"next-address":        {"clears the address after the one that it released", "I1", shutdown, nil, wrapped(onPatches(shifted))},
-		"remembers-addresses": {"clears with every release what it released before", "I1", deletion, nil, wrapped(remembering)},
-		"frees-reserved":      {"clears the network's own address with others", "I5", shutdown, nil, wrapped(onPatches(reserved))},
-		"annotates-networks":  {"changes more of a network than its bits", "I6", shutdown, nil, wrapped(onPatches(annotated))},
+		"hasty-sweep":         {"sweeps bits without endpoint before an ADD has ended", "I1", robbed, deletion, false, nil, hasty},
+		"no-sweep":            {"never sweeps bits without endpoint", "I3", "", shutdown, false, nil, neverSweeping},
+		"cached-reads":        {"reads owners from its cache only, before a release too", "I1", robbed, shutdown, false, nil, wrapped(cachedReads)},
+		"no-reread":           {"takes what its cache says of an owner for final", "I1", robbed, shutdown, false, nil, wrapped(neverReading)},
+		"drops-tombstones":    {"keeps pods that a relist does not have any more", "I3", "", deletion, false, nil, wrapped(keepingTombstones)},
+		"no-preconditions":    {"deletes and writes without any precondition", "I1", robbed + " I4", backlog, false, nil, wrapped(unconditional)},
+		"unknown-is-gone":     {"takes a read of the owner that failed for one that found nothing", "I1", robbed, deletion, false, nil, wrapped(unknownIsGone)},
+		"not-running-is-gone": {"takes every pod that does not run for gone", "I1", robbed, shutdown, false, nil, wrapped(hiding(isNotRunning))},
+		"terminating-is-gone": {"takes a pod that is being deleted for gone", "I1", robbed, shutdown, false, nil, wrapped(hiding(isTerminating))},
+		"silent-node-is-gone": {"takes every pod of a node that is not ready for gone", "I1", robbed, shutdown, false, nil, wrapped(trustingNodes)},
+		"name-is-owner":       {"takes a new pod of the same name for the owner", "I3", "", shutdown, false, nil, wrapped(ownersByName)},
+		"drops-deletions":     {"never hears that a pod was deleted", "I3", "", shutdown, false, nil, wrapped(missingDeletions)},
+		"deaf-to-networks":    {"never hears that a network changed", "I3", "", shutdown, false, nil, wrapped(deafToNetworks)},
+		"no-compare":          {"writes bitmaps without comparing", "I1", robbed + " I4", backlog, false, nil, wrapped(onPatches(uncompared))},
+		"blind-retry":         {"clears the same bits again after a conflict", "I1", robbed + " I4", deletion, false, nil, wrapped(onPatches(retriedBlindly))},
+		"full-update":         {"writes the whole network as it read it", "I1 I6", robbed + " I4", backlog, false, nil, wrapped(overwriting)},
+		"no-lineage":          {"takes a bit that is set for one that was set all the time", "I1", robbed, deletion, false, nil, wrapped(withoutLineage)},
+		"bit-first":           {"clears the bit before it deletes the endpoint", "I1", robbed, shutdown, false, nil, wrapped(bitFirst)},
+		"keeps-endpoints":     {"clears bits and keeps their endpoints", "I3", "", shutdown, false, nil, wrapped(keptEndpoints)},
+		"keeps-bits":          {"deletes endpoints and keeps their bits", "I3", "", shutdown, false, nil, wrapped(onPatches(uncleared))},
+		"no-repair":           {"never sets the bit of a living pod again", "I3", "", deletion, false, nil, wrapped(onPatches(unrepaired))},
+		"next-address":        {"clears the address after the one that it released", "I1", robbed + " I4 I5", shutdown, false, nil, wrapped(onPatches(shifted))},
+		"remembers-addresses": {"clears with every release what it released before", "I1", robbed + " I4", deletion, false, nil, wrapped(remembering)},
+		"frees-reserved":      {"clears the network's own address with others", "I5", robbed, shutdown, false, nil, wrapped(onPatches(reserved))},
+		"writes-in-dry-run":   {"writes in a dry run as ever", "I8", "", shutdown, true, nil, loud},
+		"annotates-networks":  {"changes more of a network than its bits", "I6", "", shutdown, false, nil, wrapped(onPatches(annotated))},
 	}
 }
 
@@ -78,12 +89,19 @@ func Defect(name string) string { return registry()[name].defect }
 // Scenario names the shipped scenario that shows the defect best.
 func Scenario(name string) string { return registry()[name].scenario }
 
+// IsDry tells whether the canary's defect shows in a dry run only.
+func IsDry(name string) bool { return registry()[name].isDry }
+
 // NamesOnReal lists those that a few iterations on a real cluster show. The
 // others need moments that only the simulator can choose.
 func NamesOnReal() []string { return []string{"by-name", "no-quarantine"} }
 
-// Breaks names the invariant that the canary should break.
-func Breaks(name string) string { return registry()[name].breaks }
+// Breaks lists the numbers of the invariants that the canary should break, any
+// of them, and of those that may break as a consequence.
+func Breaks(name string) (should, may []string) {
+	c := registry()[name]
+	return strings.Fields(c.breaks), strings.Fields(c.follows)
+}
 
 // Validate returns an error if there is no such canary.
 func Validate(name string) error {

@@ -14,6 +14,8 @@ type Change struct {
 	// ReleaseQuarantine, OrphanQuarantine and CompletedAllowance replace those
 	// of the configuration, unless they are zero.
 	ReleaseQuarantine, OrphanQuarantine, CompletedAllowance time.Duration
+	// Writes makes it write in a dry run, too.
+	Writes bool
 	// Wrap is put between the cleaner and the API; nil changes nothing there.
 	Wrap func(http.RoundTripper) http.RoundTripper
 }
@@ -39,6 +41,8 @@ const neverAgain = 1000 * time.Hour
 func hasty(danm.Group) Change { return Change{OrphanQuarantine: time.Second} }
 
 func neverSweeping(danm.Group) Change { return Change{OrphanQuarantine: neverAgain} }
+
+func loud(danm.Group) Change { return Change{Writes: true} }
 
 // wrapped is a change of the way to the API alone.
 func wrapped(d func(danm.Group) defect) change {

@@ -2,7 +2,9 @@ package canary
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -214,4 +216,56 @@ func podNameAsUID(endpoint object) bool {
 		spec["PodUID"] = text(within(endpoint, "metadata"), "namespace") + "/" + text(spec, "Pod")
 	}
 	return true
+}
+
+// neverReading finds no pod when it reads one, so that only the cache decides.
+func neverReading(danm.Group) defect {
+	return func(e exchange) (*http.Response, error) {
+		if e.is(http.MethodGet, podResource) {
+			return e.notFound()
+		}
+		return e.pass()
+	}
+}
+
+// keepingTombstones never learns from a list that a pod is gone: pods that it
+// knows stay in every list that the cache is filled from.
+func keepingTombstones(danm.Group) defect {
+	c := &podCache{pods: map[string][]byte{}}
+	return func(e exchange) (*http.Response, error) {
+		switch {
+		case e.resource != podResource || e.request.Method != http.MethodGet || e.name != "":
+			return e.pass()
+		case e.isWatch:
+			return e.throughEvents(c.see, nil)
+		}
+		response, err := e.inJSON()
+		if err != nil || response.StatusCode != http.StatusOK {
+			return response, err
+		}
+		list, _ := read(response)
+		c.complete(list)
+		return e.answer(http.StatusOK, list)
+	}
+}
+
+// complete adds the pods to a list that it lacks, and learns the others.
+func (c *podCache) complete(list object) {
+	items, _ := list["items"].([]any)
+	listed := map[string]bool{}
+	for _, item := range items {
+		if pod, ok := item.(object); ok {
+			listed[keyOf(pod)] = true
+			c.add(pod)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(c.pods)) {
+		var pod object
+		if !listed[key] && json.Unmarshal(c.pods[key], &pod) == nil {
+			items = append(items, pod)
+		}
+	}
+	list["items"] = items
 }

@@ -46,8 +46,12 @@ type World struct {
 	CNI       string  `json:"cni"`
 	WatchList bool    `json:"watchList,omitempty"` // the API server streams lists
 	// LeaderElect makes the replicas take turns; without it all are active.
-	LeaderElect       bool          `json:"leaderElect"`
-	SlowLease         bool          `json:"slowLease,omitempty"` // 60/40/10 s instead of 15/10/2 s
+	LeaderElect bool `json:"leaderElect"`
+	SlowLease   bool `json:"slowLease,omitempty"` // 60/40/10 s instead of 15/10/2 s
+	// DryRun makes the cleaner write nothing, StrictFencing not trust whoever
+	// force deletes the pods of a silent node.
+	DryRun            bool          `json:"dryRun,omitempty"`
+	StrictFencing     bool          `json:"strictFencing,omitempty"`
 	ReleaseQuarantine time.Duration `json:"releaseQuarantineNs"`
 	OrphanQuarantine  time.Duration `json:"orphanQuarantineNs"`
 }
@@ -77,6 +81,7 @@ const (
 	ServerError   FaultKind = "server-error"   // 500
 	CrashAfter    FaultKind = "crash-after"    // committed, and the caller dies before it knows
 	SlowCall      FaultKind = "slow-call"      // it waits in front of the API server, and others overtake it
+	LateCall      FaultKind = "late-call"      // committed long after it was made, whether or not the caller still waits
 )
 
 // Faults of a cleaner's watch.
@@ -90,37 +95,42 @@ const (
 // Faults of a cleaner's process.
 const (
 	StaleRestart FaultKind = "stale-restart" // it starts again and its caches show the past for a while
-	PauseCleaner FaultKind = "pause-cleaner" // none of its calls gets through for a while
+	PauseCleaner FaultKind = "pause-cleaner" // none of its calls gets through for a while; writes under way are committed after it
 	ClockJump    FaultKind = "clock-jump"    // its clock is set forward
 	PartialList  FaultKind = "partial-list"  // a list of pods for its cache lacks half of them
 )
 
 // Faults of nodes and of CNI plugins.
 const (
-	RebootNode    FaultKind = "reboot-node"    // down and up again with the same pods
-	PartitionNode FaultKind = "partition-node" // its calls do not get through for a while; its pods run on
-	DelLost       FaultKind = "del-lost"       // a CNI DEL does not happen
-	DelTwice      FaultKind = "del-twice"      // it happens a second time, later
-	DelLate       FaultKind = "del-late"       // it waits for a while
-	DelStalled    FaultKind = "del-stalled"    // it waits between reading and writing
-	AddCrashed    FaultKind = "add-crashed"    // ADD dies between bit and endpoint
-	AddStalled    FaultKind = "add-stalled"    // ADD waits between bit and endpoint
-	EvictPod      FaultKind = "evict-pod"      // a pod fails and its object stays
-	DeletePod     FaultKind = "delete-pod"     // a living pod is force deleted
-	ScaleDown     FaultKind = "scale-down"     // one replica less, and later one more again
-	EditNetwork   FaultKind = "edit-network"   // an admin writes a field that nobody else does
-	RenewNetwork  FaultKind = "renew-network"  // an admin deletes the network and makes it anew with its bits
-	BothGroups    FaultKind = "both-groups"    // the other API group holds an endpoint for a while
+	RebootNode      FaultKind = "reboot-node"      // down and up again with the same pods
+	PartitionNode   FaultKind = "partition-node"   // its calls do not get through for a while; its pods run on
+	RemoveNode      FaultKind = "delete-node"      // a node is removed for good, and a fresh one comes
+	OutOfService    FaultKind = "out-of-service"   // a dead node is declared out of service, so its pods go
+	DelLost         FaultKind = "del-lost"         // a CNI DEL does not happen
+	DelTwice        FaultKind = "del-twice"        // it happens a second time, later
+	DelLate         FaultKind = "del-late"         // it waits for a while
+	DelStalled      FaultKind = "del-stalled"      // it waits between reading and writing
+	AddCrashed      FaultKind = "add-crashed"      // ADD dies between bit and endpoint
+	AddStalled      FaultKind = "add-stalled"      // ADD waits between bit and endpoint
+	EvictPod        FaultKind = "evict-pod"        // a pod fails and its object stays
+	DeletePod       FaultKind = "delete-pod"       // a living pod is force deleted
+	ScaleDown       FaultKind = "scale-down"       // one replica less, and later one more again
+	DeleteNamespace FaultKind = "delete-namespace" // with all pods, endpoints and networks in it; then it is made anew
+	EditNetwork     FaultKind = "edit-network"     // an admin writes a field that nobody else does
+	RenewNetwork    FaultKind = "renew-network"    // an admin deletes the network and makes it anew with its bits
+	BothGroups      FaultKind = "both-groups"      // the other API group holds an endpoint for a while
 )
 
 // SimFault is a fault of a simulation. It is injected at the Nth opportunity,
-// counted from 1, and healed after For.
+// counted from 1, and healed after For, or once a call of the words of Until
+// was answered.
 type SimFault struct {
 	Do    FaultKind     `json:"do"`
-	On    string        `json:"on,omitempty"` // opportunity: "VERB resource" of a call, or a resource of a watch; empty is any
+	On    string        `json:"on,omitempty"` // opportunity: words of a call, or a resource of a watch; empty is any
 	Nth   int           `json:"nth"`
 	Count int           `json:"count,omitempty"` // of repetitions; 0 is one
 	For   time.Duration `json:"forNs,omitempty"`
+	Until string        `json:"until,omitempty"`
 	Pick  uint64        `json:"pick,omitempty"` // draws whom it hits
 }
 

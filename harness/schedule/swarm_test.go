@@ -70,3 +70,17 @@ func TestACalmSimulationHasOnlyTheUsersFaults(t *testing.T) {
 		}
 	}
 }
+
+func TestEveryFaultOfTheSimulatorIsDescribed(t *testing.T) {
+	seen := map[string]FaultKind{}
+	for _, kind := range SimFaultKinds() {
+		text := kind.Describe()
+		if other, isTaken := seen[text]; text == "" || isTaken {
+			t.Errorf("%s is described as %q, like %q", kind, text, other)
+		}
+		seen[text] = kind
+	}
+	if len(seen) != len(descriptions) {
+		t.Errorf("%d kinds are described, and %d exist", len(descriptions), len(seen))
+	}
+}

@@ -2,6 +2,7 @@ package search
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,9 +15,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// answerMax is how long a worker may be silent. A simulation takes
-// milliseconds; a machine under load may need seconds.
-const answerMax = 2 * time.Minute
+// patience is how long a worker may be silent. A simulation takes milliseconds;
+// a machine under load may need seconds.
+const patience = 2 * time.Minute
 
 // stderrMax bounds what is kept of what a worker says when it dies.
 const stderrMax = 64 << 10
@@ -26,6 +27,9 @@ type Pool struct {
 	// Command makes the process of a worker.
 	Command func(ctx context.Context) *exec.Cmd
 	Workers int
+	// Patience is how long a worker may be silent before it is made to show its
+	// goroutines and counts as dead; two minutes if 0.
+	Patience time.Duration
 }
 
 // Run hands out jobs until next has no more, and calls took with every answer,
@@ -102,10 +106,12 @@ type worker struct {
 	in     io.WriteCloser
 	out    *json.Decoder
 	stderr *tail
+	// patience as in Pool.
+	patience time.Duration
 }
 
 func (p Pool) start(ctx context.Context) (*worker, error) {
-	w := &worker{cmd: p.Command(ctx), stderr: &tail{}}
+	w := &worker{cmd: p.Command(ctx), stderr: &tail{}, patience: cmp.Or(p.Patience, patience)}
 	w.cmd.Stderr = w.stderr
 	var err error
 	if w.in, err = w.cmd.StdinPipe(); err != nil {
@@ -129,7 +135,7 @@ func (w *worker) do(ctx context.Context, j Job, answers chan<- Played) error {
 		return w.died(j, err)
 	}
 	for {
-		watchdog := time.AfterFunc(answerMax, func() { _ = w.cmd.Process.Signal(syscall.SIGQUIT) })
+		watchdog := time.AfterFunc(w.patience, func() { _ = w.cmd.Process.Signal(syscall.SIGQUIT) })
 		var a Played
 		err := w.out.Decode(&a)
 		watchdog.Stop()

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,6 +39,8 @@ var playersByKind = map[string]Player{
 		p.Digest, p.Trace = uint64(os.Getpid()), []string{"begin", fmt.Sprint(os.Getpid())}
 		return p
 	},
+	// A bubble that hangs: a lock is held across a wait, which no virtual time ends.
+	"hung":   func(schedule.Simulation, Job) Played { hang(); panic("not reached") },
 	"mortal": func(schedule.Simulation, Job) Played { panic("the simulator is wrong") },
 }
 
@@ -105,6 +108,21 @@ func TestAWorkerThatDiesIsNamedWithItsWords(t *testing.T) {
 	_, err := sweep(t, Sweep{Pool: pool("mortal"), First: 7, Last: 7})
 	if err == nil || !strings.Contains(err.Error(), "the simulator is wrong") || !strings.Contains(err.Error(), "from seed 7") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func hang() {
+	var heldForEver sync.Mutex
+	heldForEver.Lock()
+	heldForEver.Lock()
+}
+
+func TestAWorkerThatHangsShowsItsGoroutines(t *testing.T) {
+	hung := pool("hung")
+	hung.Patience = time.Second
+	_, err := sweep(t, Sweep{Pool: hung, First: 1, Last: 4})
+	if err == nil || !strings.Contains(err.Error(), "search.hang") {
+		t.Errorf("the error does not show where the worker hangs: %v", err)
 	}
 }
 

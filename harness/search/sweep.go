@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/danm-chaos/danm-chaos/harness/check"
@@ -32,32 +31,13 @@ type Sweep struct {
 	Progress func(Totals)
 }
 
-// Totals is what a sweep has found so far.
-type Totals struct {
-	Seeds, Again int
-	Steps        int64
-	Virtual      time.Duration
-	Took         time.Duration
-	Findings     int
-	Verdicts     map[check.Verdict]int
-	Fired        map[schedule.FaultKind]int
-	Planned      map[schedule.FaultKind]int
-	Reached      map[string]int
-	Failures     []Played // not Valid
-	// Divergence is the first difference between two runs of one seed.
-	Divergence string
-}
-
 // errEnough ends a sweep whose question is answered.
 var errEnough = errors.New("enough is known")
 
 // Run runs the sweep. The error says that the simulator is wrong; what the
 // cleaner did is in the totals.
 func (s Sweep) Run(ctx context.Context) (Totals, error) {
-	r := &sweeping{Sweep: s, began: s.Now(), seed: s.First, firsts: map[uint64]*Played{}, totals: Totals{
-		Verdicts: map[check.Verdict]int{}, Fired: map[schedule.FaultKind]int{}, Planned: map[schedule.FaultKind]int{},
-		Reached: map[string]int{},
-	}}
+	r := &sweeping{Sweep: s, began: s.Now(), seed: s.First, firsts: map[uint64]*Played{}}
 	err := s.Pool.Run(ctx, r.next, r.took)
 	if errors.Is(err, errEnough) || ctx.Err() != nil {
 		err = nil
@@ -134,7 +114,7 @@ func (r *sweeping) took(p Played) error {
 		}
 		r.firsts[p.Seed] = &p
 	}
-	r.totals.add(p)
+	r.totals.Merge(totalsOf(p))
 	if now := r.Now(); r.Progress != nil && now.Sub(r.told) > time.Second {
 		r.told, r.totals.Took = now, now.Sub(r.began)
 		r.Progress(r.totals)
@@ -143,29 +123,6 @@ func (r *sweeping) took(p Played) error {
 		return errEnough
 	}
 	return nil
-}
-
-// failuresMax bounds how many failures are kept whole.
-const failuresMax = 20
-
-func (t *Totals) add(p Played) {
-	t.Seeds++
-	t.Steps += int64(p.Steps)
-	t.Virtual += p.Virtual
-	t.Findings += p.Findings
-	t.Verdicts[p.Verdict]++
-	for _, kind := range p.Planned {
-		t.Planned[kind]++
-	}
-	for _, kind := range p.Fired {
-		t.Fired[kind]++
-	}
-	for what, n := range p.Reached {
-		t.Reached[what] += n
-	}
-	if p.Verdict != check.Valid && len(t.Failures) < failuresMax {
-		t.Failures = append(t.Failures, p)
-	}
 }
 
 // difference names the first step in which two runs of one seed differ.
@@ -184,36 +141,4 @@ func lineOf(lines []string, i int) string {
 		return lines[i]
 	}
 	return "the end"
-}
-
-// Missing lists what never happened in the sweep although it should have.
-func (t Totals) Missing(faults []schedule.FaultKind, sometimes []string) []string {
-	var missing []string
-	for _, kind := range faults {
-		if t.Fired[kind] == 0 {
-			missing = append(missing, "fault "+string(kind)+" never fired")
-		}
-	}
-	for _, what := range sometimes {
-		if t.Reached[what] == 0 {
-			missing = append(missing, "never reached: "+what)
-		}
-	}
-	slices.Sort(missing)
-	return missing
-}
-
-// Verdict is Invalid over Unknown over Valid; what was never reached makes it
-// Unknown.
-func (t Totals) Verdict(missing []string) check.Verdict {
-	verdict := check.Verdict("")
-	for _, v := range []check.Verdict{check.Invalid, check.Unknown, check.Valid} {
-		if t.Verdicts[v] > 0 {
-			verdict = check.Merge(verdict, v)
-		}
-	}
-	if len(missing) > 0 || verdict == "" {
-		verdict = check.Merge(verdict, check.Unknown)
-	}
-	return verdict
 }

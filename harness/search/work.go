@@ -19,7 +19,7 @@ type Job struct {
 	Simulation *schedule.Simulation `json:"simulation,omitempty"`
 	Shape      *schedule.Shape      `json:"shape,omitempty"` // its seed is the first
 	Seeds      int                  `json:"seeds,omitempty"`
-	// Whole asks for choices and trace even if nothing is wrong.
+	// Whole asks for choices, trace and story even if nothing is wrong.
 	Whole bool `json:"whole,omitempty"`
 	// Widths asks for them alone.
 	Widths   bool `json:"widths,omitempty"`

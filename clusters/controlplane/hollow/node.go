@@ -102,7 +102,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, core: core, dice: newDice(cfg.Seed, cfg.Name), sandboxes: map[string]*sandbox{}}
 	n.plugin = danmcni.New(danmcni.Config{
-		Client: client, Core: core, Variant: cfg.Variant, Host: cfg.Name, NewID: n.dice.uuid,
+		Client: client, Pods: core.CoreV1(), Variant: cfg.Variant, Host: cfg.Name, NewID: n.dice.uuid,
 		Delay: func(ctx context.Context, _ danmcni.Point) error {
 			return sleep(ctx, n.dice.stepDelay())
 		},

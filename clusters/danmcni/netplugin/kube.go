@@ -39,7 +39,7 @@ func openKube(c Config, log logr.Logger) (kube, error) {
 	}
 	k := kube{danm: danm.NewClient(d, c.DanmAPI)}
 	k.plugin = danmcni.New(danmcni.Config{
-		Client: k.danm, Core: core, Variant: c.Variant, Host: c.NodeName,
+		Client: k.danm, Pods: core.CoreV1(), Variant: c.Variant, Host: c.NodeName,
 		NewID:    func() string { return string(uuid.NewUUID()) },
 		Requests: danm.RequestsInEitherSpelling, Logger: log,
 	})

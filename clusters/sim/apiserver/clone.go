@@ -13,7 +13,7 @@ import (
 func (s *Server) Clone(o Options) *Server {
 	c := &Server{
 		options:  Options{Now: o.Now, NewUID: o.NewUID, Groups: s.options.Groups, WatchList: o.WatchList},
-		revision: s.revision, compacted: s.compacted, suffixes: s.suffixes,
+		revision: s.revision, compacted: s.compacted, suffixes: s.suffixes, discovery: s.discovery,
 		tables: make(map[schema.GroupResource]*table, len(s.tables)),
 	}
 	for resource, t := range s.tables {

@@ -77,7 +77,7 @@ func (c *call) serveCRD(crd Object) error {
 		return err
 	}
 	if t := c.tables[k.groupResource()]; t != nil {
-		t.kind = k
+		t.kind, c.discovery = k, &sync.Map{}
 	} else {
 		c.serveKind(k)
 	}
@@ -98,6 +98,7 @@ func (c *call) withdrawCRD(crd Object) error {
 		}
 	}
 	delete(c.tables, k.groupResource())
+	c.discovery = &sync.Map{}
 	return nil
 }
 

@@ -33,7 +33,7 @@ func (c *call) create() (answer, error) {
 	if k.Namespaced && c.target.namespace == "" {
 		return answer{}, badRequest("the server does not allow this method on the requested resource: no namespace")
 	}
-	o, err := k.decodeObject(c.request.ContentType, c.request.Body)
+	o, err := c.sentObject()
 	if err != nil {
 		return answer{}, err
 	}

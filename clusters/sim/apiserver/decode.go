@@ -26,6 +26,14 @@ func mediaType(contentType string) string {
 	return media
 }
 
+// sentObject returns what a create or an update sends.
+func (c *call) sentObject() (Object, error) {
+	if sent := c.request.Object; sent != nil {
+		return sent, nil
+	}
+	return c.target.table.kind.decodeObject(c.request.ContentType, c.request.Body)
+}
+
 // decodeObject reads the body of a create or an update.
 func (k *kind) decodeObject(contentType string, body []byte) (Object, error) {
 	if k.isCustom() {

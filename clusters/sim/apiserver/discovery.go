@@ -14,25 +14,39 @@ import (
 // kubernetesVersion is the one whose behaviour is modelled.
 var kubernetesVersion = apimachineryversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2"}
 
+// discoveryDepth is how many slashes a path of discovery has at most.
+const discoveryDepth = 4 // one may be at the end
+
 // discover answers what clients ask before they ask for objects; false if the
 // path is none of those.
 func (c *call) discover() (answer, bool) {
-	var body any
-	switch parts := strings.Split(strings.Trim(c.request.Path, "/"), "/"); {
-	case c.request.Method != http.MethodGet:
-	case len(parts) == 1:
-		body = c.discoverRoot(parts[0])
-	case len(parts) == 2 && parts[0] == "api":
-		body = c.discoverVersion(schema.GroupVersion{Version: parts[1]})
-	case len(parts) == 2 && parts[0] == "apis":
-		body = c.discoverGroup(parts[1])
-	case len(parts) == 3 && parts[0] == "apis":
-		body = c.discoverVersion(schema.GroupVersion{Group: parts[1], Version: parts[2]})
+	if c.request.Method != http.MethodGet || strings.Count(c.request.Path, "/") > discoveryDepth {
+		return answer{}, false
 	}
+	if known, ok := c.discovery.Load(c.request.Path); ok {
+		return answer{code: http.StatusOK, body: known.([]byte)}, true
+	}
+	body := c.discovered()
 	if body == nil {
 		return answer{}, false
 	}
-	return answer{http.StatusOK, marshalJSON(body)}, true
+	encoded := marshalJSON(body)
+	c.discovery.Store(c.request.Path, encoded)
+	return answer{code: http.StatusOK, body: encoded}, true
+}
+
+func (c *call) discovered() any {
+	switch parts := strings.Split(strings.Trim(c.request.Path, "/"), "/"); {
+	case len(parts) == 1:
+		return c.discoverRoot(parts[0])
+	case len(parts) == 2 && parts[0] == "api":
+		return c.discoverVersion(schema.GroupVersion{Version: parts[1]})
+	case len(parts) == 2 && parts[0] == "apis":
+		return c.discoverGroup(parts[1])
+	case len(parts) == 3 && parts[0] == "apis":
+		return c.discoverVersion(schema.GroupVersion{Group: parts[1], Version: parts[2]})
+	}
+	return nil
 }
 
 func (c *call) discoverRoot(name string) any {

@@ -78,7 +78,7 @@ func (v *version) bytes(e encoding) []byte {
 
 func marshalJSON(o any) []byte {
 	if u, ok := o.(*unstructured.Unstructured); ok {
-		o = u.Object
+		return appendJSON(nil, u.Object)
 	}
 	data, err := json.Marshal(o)
 	if err != nil {

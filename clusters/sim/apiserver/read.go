@@ -176,7 +176,7 @@ func (c *call) list() (answer, error) {
 		return answer{}, err
 	}
 	items, meta := c.target.table.page(p, c.selector(o))
-	return answer{http.StatusOK, c.target.table.kind.encodeList(meta, items, c.encoding)}, nil
+	return answer{http.StatusOK, c.target.table.kind.encodeList(meta, items, c.encoding), objectsOf(items)}, nil
 }
 
 // page is the part of a list that one answer holds.
@@ -229,4 +229,12 @@ func (t *table) page(p page, s selector) ([]*version, metav1.ListMeta) {
 func isAfter(e *entry, k string) bool {
 	namespace, name, _ := strings.Cut(k, "/")
 	return compareEntries(e, &entry{namespace: namespace, name: name}) > 0
+}
+
+func objectsOf(items []*version) []Object {
+	objects := make([]Object, len(items))
+	for i, v := range items {
+		objects[i] = v.object
+	}
+	return objects
 }

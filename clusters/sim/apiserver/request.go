@@ -21,6 +21,9 @@ type Request struct {
 	ContentType string
 	Accept      string
 	Body        []byte
+	// Object is what Body would say, from callers in the same process who need
+	// no encoding. The server takes it over.
+	Object Object
 	// Snapshot is the resourceVersion that reads with resourceVersion=0 see; 0
 	// is the newest. It stands for an API server whose cache is behind.
 	Snapshot int64
@@ -31,6 +34,9 @@ type Response struct {
 	Code        int
 	ContentType string
 	Body        []byte
+	// Objects are what Body shows, for callers in the same process who would
+	// only decode it again. They stay the server's: who changes one copies it.
+	Objects []Object
 	// RetryAfter is how many seconds the client shall wait before it tries
 	// again; 0 says nothing about that.
 	RetryAfter int

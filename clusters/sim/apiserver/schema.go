@@ -209,7 +209,8 @@ func (s *structure) checkMap(value map[string]any, path *field.Path) field.Error
 			errs = append(errs, field.Required(path.Child(name), ""))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(value)) {
+	var names [16]string
+	for _, name := range sortedKeys(names[:0], value) {
 		switch property := s.Properties[name]; {
 		case property != nil:
 			errs = append(errs, property.check(value[name], path.Child(name))...)

@@ -20,8 +20,9 @@ type call struct {
 
 // answer is what a call comes to when it is not refused.
 type answer struct {
-	code int
-	body []byte
+	code    int
+	body    []byte
+	objects []Object
 }
 
 // Serve answers any request but a watch. What it commits, it commits before it
@@ -32,7 +33,7 @@ func (s *Server) Serve(r Request) Response {
 	if err != nil {
 		return c.refuse(err)
 	}
-	return Response{Code: a.code, ContentType: c.encoding.contentType(), Body: a.body, Effect: c.effect}
+	return Response{Code: a.code, ContentType: c.encoding.contentType(), Body: a.body, Objects: a.objects, Effect: c.effect}
 }
 
 // refuse answers with a Status, in protobuf if the client would rather.
@@ -134,7 +135,7 @@ func either(condition bool, yes, no string) string {
 }
 
 func (c *call) answerVersion(code int, v *version) answer {
-	return answer{code, c.target.table.kind.encodeVersion(v, c.encoding)}
+	return answer{code, c.target.table.kind.encodeVersion(v, c.encoding), []Object{v.object}}
 }
 
 func (c *call) answerStatus(status *metav1.Status) answer {
@@ -143,5 +144,5 @@ func (c *call) answerStatus(status *metav1.Status) answer {
 	if err == nil {
 		c.encoding = e
 	}
-	return answer{int(status.Code), encodeStatus(status, c.encoding)}
+	return answer{code: int(status.Code), body: encodeStatus(status, c.encoding)}
 }

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,6 +44,9 @@ type Server struct {
 	tables    map[schema.GroupResource]*table
 	hooks     []func(Commit)
 	suffixes  uint64 // of generated names
+	// discovery are answers by path, shared with clones until one of them
+	// serves something else.
+	discovery *sync.Map
 }
 
 // New returns a server with the system namespaces and the CRDs of the groups.
@@ -50,7 +54,7 @@ func New(o Options) (*Server, error) {
 	if o.Now == nil || o.NewUID == nil {
 		return nil, fmt.Errorf("making an API server: Now and NewUID are required")
 	}
-	s := &Server{options: o, tables: map[schema.GroupResource]*table{}}
+	s := &Server{options: o, tables: map[schema.GroupResource]*table{}, discovery: &sync.Map{}}
 	for _, k := range builtinKinds() {
 		s.serveKind(k)
 	}
@@ -93,7 +97,10 @@ func (s *Server) createNamespace(name string) error {
 	return nil
 }
 
-func (s *Server) serveKind(k *kind) { s.tables[k.groupResource()] = newTable(k) }
+func (s *Server) serveKind(k *kind) {
+	s.tables[k.groupResource()] = newTable(k)
+	s.discovery = &sync.Map{}
+}
 
 // ResourceVersion returns that of the latest commit.
 func (s *Server) ResourceVersion() int64 { return s.revision }

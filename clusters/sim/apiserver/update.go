@@ -17,7 +17,7 @@ const staleWrite = "the object has been modified; please apply your changes to t
 
 func (c *call) update() (answer, error) {
 	t := c.target.table
-	o, err := t.kind.decodeObject(c.request.ContentType, c.request.Body)
+	o, err := c.sentObject()
 	if err != nil {
 		return answer{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -23,37 +24,65 @@ import (
 const canaryIterations = 6
 
 func (a *app) canariesCommand() *cobra.Command {
-	f := runFlags{}
+	f, tries := runFlags{}, 0
 	c := &cobra.Command{
-		Use:   "canaries",
-		Short: "Run every canary; each must be found",
-		Args:  takes(0, 0, ""),
-		RunE: func(c *cobra.Command, _ []string) error {
+		Use:   "canaries [NAME...]",
+		Short: "Run every canary, or those named; each must be found",
+		Args:  takes(0, -1, ""),
+		RunE: func(c *cobra.Command, names []string) error {
+			for _, name := range names {
+				if err := canary.Validate(name); err != nil {
+					return usageError{err}
+				}
+			}
 			if f.cluster == simCluster {
 				f.cleaner = defaultCleaner
-				return a.huntCanaries(c.Context(), f)
+				return a.huntCanaries(c.Context(), f, orAll(names, canary.Names()), max(1, tries))
 			}
 			if f.iterations == 0 {
 				f.iterations = canaryIterations
 			}
-			return a.runCanaries(c.Context(), f)
+			return a.runCanaries(c.Context(), f, orAll(names, canary.NamesOnReal()))
 		},
 	}
 	f.register(c.Flags())
+	c.Flags().IntVar(&tries, "tries", canaryTries, "on the simulator: how often to look for each, among other seeds each time")
 	return c
+}
+
+func orAll(names, all []string) []string {
+	if len(names) > 0 {
+		return names
+	}
+	return all
 }
 
 // found is a row of the table.
 type found struct {
 	canary, scenario string
 	verdict          check.Verdict
-	by               string
+	violations       []check.Violation
 	took             time.Duration
 }
 
-func (a *app) runCanaries(ctx context.Context, f runFlags) error {
+func (r found) isFound() bool {
+	isBroken, isExpected := judgeCanary(r.canary, r.violations)
+	return isBroken && isExpected
+}
+
+func (r found) remark() string {
+	switch _, isExpected := judgeCanary(r.canary, r.violations); {
+	case r.isFound():
+		return "found"
+	case !isExpected:
+		return "UNEXPECTED"
+	}
+	return "NOT FOUND"
+}
+
+func (a *app) runCanaries(ctx context.Context, f runFlags, names []string) error {
 	var plans []plan
-	for _, name := range canary.NamesOnReal() {
+	for _, name := range names {
 		f.cleaner = "canary:" + name
 		these, err := a.plans(f, []string{canary.Scenario(name)})
 		if err != nil {
@@ -73,14 +102,15 @@ func (a *app) runCanaries(ctx context.Context, f runFlags) error {
 		if o.leftover != nil {
 			code = worse(code, exitUnclean)
 		}
-		if o.result.Verdict != check.Invalid {
+		row := found{names[i], p.scenario.Name, o.result.Verdict, o.result.Violations,
+			time.Duration(o.result.DurationSeconds * float64(time.Second))}
+		if !row.isFound() {
 			code = worse(code, canaryCode(o.result.Interrupted))
 			if err := a.conclude(o); err != nil {
 				return err
 			}
 		}
-		rows = append(rows, found{canary.NamesOnReal()[i], p.scenario.Name, o.result.Verdict, firstInvariant(o.result.Violations),
-			time.Duration(o.result.DurationSeconds * float64(time.Second))})
+		rows = append(rows, row)
 		if ctx.Err() != nil {
 			break
 		}
@@ -100,23 +130,13 @@ func canaryCode(interrupted bool) int {
 	return exitInvalid
 }
 
-func firstInvariant(violations []check.Violation) string {
-	if len(violations) == 0 {
-		return "-"
-	}
-	return string(violations[0].Invariant)
-}
-
 func (a *app) printFound(rows []found) error {
 	fmt.Fprintln(a.stdout)
 	out := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(out, "canary\tscenario\tverdict\tfirst broken\ttime\t")
+	fmt.Fprintln(out, "canary\tscenario\tverdict\tbroken\ttime\t")
 	for _, r := range rows {
-		remark := "found"
-		if r.verdict != check.Invalid {
-			remark = "NOT FOUND"
-		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\n", r.canary, r.scenario, r.verdict, r.by, r.took.Round(time.Second), remark)
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\n", r.canary, r.scenario, r.verdict, strings.Join(numbersOf(r.violations), " "),
+			r.took.Round(time.Second), r.remark())
 	}
 	return out.Flush()
 }

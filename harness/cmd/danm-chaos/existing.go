@@ -261,15 +261,20 @@ func (a *app) confirm(p plan, found existing.Preflight) error {
 	for _, line := range p.skipped {
 		fmt.Fprintf(a.stdout, "  skip %s\n", line)
 	}
-	if p.yes {
+	return a.agree(p.existingFlags)
+}
+
+// agree lets somebody type the name of what will be worked on.
+func (a *app) agree(f existingFlags) error {
+	if f.yes {
 		return nil
 	}
-	fmt.Fprintf(a.stdout, "type %s to go on: ", p.context)
+	fmt.Fprintf(a.stdout, "type %s to go on: ", f.context)
 	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
-	if strings.TrimSpace(answer) != p.context {
+	if strings.TrimSpace(answer) != f.context {
 		return usagef("not confirmed, nothing was done: type the name of the context, or give --yes")
 	}
 	return nil

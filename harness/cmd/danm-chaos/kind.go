@@ -12,6 +12,7 @@ import (
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 	"github.com/danm-chaos/danm-chaos/clusters/existing"
+	"github.com/danm-chaos/danm-chaos/clusters/existing/fleet"
 	"github.com/danm-chaos/danm-chaos/clusters/kind"
 	"github.com/danm-chaos/danm-chaos/harness"
 	"github.com/danm-chaos/danm-chaos/harness/history"
@@ -136,8 +137,11 @@ func startKind(ctx context.Context, p plan, d runDir, records history.Recorder, 
 
 // examine looks at what a kind of cluster needs.
 func examine(ctx context.Context, cluster, image string) []controlplane.Finding {
-	if cluster == kindCluster {
+	switch cluster {
+	case kindCluster:
 		return kind.Doctor(ctx, image)
+	case simCluster:
+		return examineSim(ctx)
 	}
 	return controlplane.Doctor(ctx)
 }
@@ -146,7 +150,7 @@ func examine(ctx context.Context, cluster, image string) []controlplane.Finding 
 // that an ID is known to one only.
 func cleanRuns(ctx context.Context, id string, out io.Writer) error {
 	said := &noticing{out: out}
-	err := errors.Join(controlplane.Clean(ctx, id, said), kind.Clean(ctx, id, said), existing.Clean(ctx, id, said))
+	err := errors.Join(controlplane.Clean(ctx, id, said), kind.Clean(ctx, id, said), existing.Clean(ctx, id, said), fleet.Clean(ctx, id, said))
 	if err == nil && !said.anything {
 		fmt.Fprintln(out, "nothing to clean")
 	}

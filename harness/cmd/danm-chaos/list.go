@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ type entry struct {
 type catalogue struct {
 	Scenarios []entry `json:"scenarios"`
 	Faults    []entry `json:"faults"`
+	SimFaults []entry `json:"simulatedFaults"`
 	Clusters  []entry `json:"clusters"`
 	Cleaners  []entry `json:"cleaners"`
 	Canaries  []entry `json:"canaries"`
@@ -53,6 +55,11 @@ func newCatalogue() catalogue {
 			{"canary:NAME", "a cleaner that is known to be wrong"},
 			{"exec:COMMAND", "any program; " + kubeconfigPlace + " becomes the path of a kubeconfig"},
 		},
+	}
+	kinds := schedule.SimFaultKinds()
+	slices.Sort(kinds)
+	for _, kind := range kinds {
+		c.SimFaults = append(c.SimFaults, entry{string(kind), kind.Describe()})
 	}
 	for _, s := range scenarios.All() {
 		c.Scenarios = append(c.Scenarios, entry{s.Name, s.Description})
@@ -94,7 +101,7 @@ func (a *app) printCatalogue(all catalogue) error {
 		title   string
 		entries []entry
 	}{
-		{"scenarios", all.Scenarios}, {"faults", all.Faults}, {"clusters", all.Clusters},
+		{"scenarios", all.Scenarios}, {"faults", all.Faults}, {"faults of the simulator", all.SimFaults}, {"clusters", all.Clusters},
 		{"cleaners", all.Cleaners}, {"canaries", all.Canaries},
 	} {
 		fmt.Fprintf(out, "%s:\n", part.title)

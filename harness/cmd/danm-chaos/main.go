@@ -112,7 +112,7 @@ Exit codes: 0 valid, 1 an invariant was violated, 2 inconclusive or interrupted,
 		return usagef("%w (see %s --help)", err, c.CommandPath())
 	})
 	root.AddCommand(a.listCommand(), a.runCommand(), a.replayCommand(), a.shrinkCommand(), a.reportCommand(), a.compareCommand(), a.canariesCommand(),
-		a.cleanCommand(), a.doctorCommand(), a.programsCommand(), a.versionCommand(), a.canaryCommand(), a.simulateCommand(), a.stressCommand())
+		a.cleanCommand(), a.doctorCommand(), a.programsCommand(), a.versionCommand(), a.canaryCommand(), a.simulateCommand(), a.stressCommand(), a.fleetCommand(), a.shardCommand())
 	return root
 }
 

@@ -297,17 +297,19 @@ func programName() string {
 	return "danm-chaos"
 }
 
-// clusterNames lists the kinds of cluster that the design knows.
-func clusterNames() []string { return []string{"controlplane", "sim", "kind", "existing"} }
+// clusterNames lists the kinds of cluster.
+func clusterNames() []string {
+	return []string{defaultCluster, simCluster, kindCluster, existingCluster}
+}
 
-// checkCluster accepts what this release can start.
+// checkCluster accepts what plays scenarios, which the simulator does by itself.
 func checkCluster(name string) error {
 	const use = "use --cluster " + defaultCluster + ", " + kindCluster + " or " + existingCluster
 	switch {
-	case name == defaultCluster || name == kindCluster || name == existingCluster:
-		return nil
+	case name == simCluster:
+		return usagef("--cluster %s: it plays scenarios by their names and files of simulations only: %s", name, use)
 	case slices.Contains(clusterNames(), name):
-		return usagef("--cluster %s: this release does not have it yet: %s", name, use)
+		return nil
 	default:
 		return usagef("--cluster %q: unknown kind of cluster: %s", name, use)
 	}

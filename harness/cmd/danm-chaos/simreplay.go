@@ -136,35 +136,32 @@ func (a *app) shrink(ctx context.Context, s schedule.Simulation, cleaner, out st
 		fmt.Fprintf(a.stderr, "danm-chaos: %s with cleaner %s: nothing to shrink\n", original.Verdict, cleaner)
 		return exitWith(exitUnknown)
 	}
-	same := original.Violations[0].Invariant
-	limited, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	tried := 0
-	small, err := shrink.Shrink(limited, *original.Simulation, func(ctx context.Context, candidates []schedule.Simulation) (schedule.Simulation, bool, error) {
-		tried += len(candidates)
-		return firstFailing(ctx, session, candidates, cleaner, same)
-	})
+	small, tried, err := shrunk(ctx, session, original, cleaner, limit)
 	if err != nil {
 		return err
 	}
 	return a.tellShrunk(ctx, small, cleaner, out, fmt.Sprintf("%d candidates in %s", tried, time.Since(began).Round(time.Millisecond)))
 }
 
-// tellShrunk plays the result once more in workers of its own, as those of the
-// search may have been stopped in the middle, stores it and tells its story.
+// shrunk makes a simulation smaller that breaks an invariant, and returns how
+// many candidates that took.
+func shrunk(ctx context.Context, session *search.Session, failing search.Played, cleaner string, limit time.Duration) (schedule.Simulation, int, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tried, same := 0, failing.Violations[0].Invariant
+	small, err := shrink.Shrink(ctx, *failing.Simulation, func(ctx context.Context, candidates []schedule.Simulation) (schedule.Simulation, bool, error) {
+		tried += len(candidates)
+		return firstFailing(ctx, session, candidates, cleaner, same)
+	})
+	return small, tried, err
+}
+
+// tellShrunk stores the result and tells its story.
 func (a *app) tellShrunk(ctx context.Context, small schedule.Simulation, cleaner, out, how string) error {
-	pool := workers()
-	pool.Workers = 1
-	session, err := pool.Open(ctx)
+	small, p, err := settled(ctx, small, cleaner)
 	if err != nil {
 		return err
 	}
-	defer session.Close()
-	p, err := playOne(ctx, session, small, cleaner)
-	if err != nil {
-		return err
-	}
-	small.Cleaner, small.Expect, small.Story = cleaner, string(p.Verdict), p.Story
 	if err := storeSimulation(out, small); err != nil {
 		return err
 	}
@@ -173,6 +170,22 @@ func (a *app) tellShrunk(ctx context.Context, small schedule.Simulation, cleaner
 		small.World.Pods, small.World.Nodes, small.World.Replicas, shrink.Events(small), how)
 	fmt.Fprintf(a.stdout, "reproduce: %s\n", commandLine(programName(), "replay", out))
 	return nil
+}
+
+// settled plays a shrunk simulation once more, in a worker of its own, as those
+// of the search may have been stopped in the middle, and adds what is to come
+// out of it.
+func settled(ctx context.Context, small schedule.Simulation, cleaner string) (schedule.Simulation, search.Played, error) {
+	pool := workers()
+	pool.Workers = 1
+	session, err := pool.Open(ctx)
+	if err != nil {
+		return small, search.Played{}, err
+	}
+	defer session.Close()
+	p, err := playOne(ctx, session, small, cleaner)
+	small.Cleaner, small.Expect, small.Story = cleaner, string(p.Verdict), p.Story
+	return small, p, err
 }
 
 func playOne(ctx context.Context, session *search.Session, s schedule.Simulation, cleaner string) (search.Played, error) {

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -25,15 +25,19 @@ const simCluster = "sim"
 // defaultSeeds are run where the command line names none.
 const defaultSeeds = "1-1000"
 
-// workerMemory is what one worker may use before it collects garbage. It
-// collects none below that, as a simulation leaves little behind.
-const workerMemory = "1GiB"
+// A worker collects garbage when its heap is so many percent larger than what
+// lives, which is little. A limit on memory alone would be worse: the runtime
+// then returns pages that it needs again at once.
+const (
+	workerGC     = "1200"
+	workerMemory = "1GiB" // whatever happens
+)
 
 // workers returns a pool of worker processes, one for each core.
 func workers() search.Pool {
 	return search.Pool{Workers: runtime.NumCPU(), Command: func(ctx context.Context) *exec.Cmd {
 		c := exec.CommandContext(ctx, self(), workerCommand)
-		c.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT="+workerMemory)
+		c.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC="+workerGC, "GOMEMLIMIT="+workerMemory)
 		return c
 	}}
 }
@@ -48,17 +52,12 @@ func self() string {
 }
 
 // parseSeeds reads "A-B" or a single seed.
-func parseSeeds(text string) (first, last uint64, err error) {
-	from, to, isRange := strings.Cut(text, "-")
-	if first, err = strconv.ParseUint(from, 10, 64); err == nil && isRange {
-		last, err = strconv.ParseUint(to, 10, 64)
-	} else {
-		last = first
+func parseSeeds(text string) (search.Shard, error) {
+	seeds, err := search.ParseShard(text)
+	if err != nil {
+		return seeds, usagef("--seeds %q: not a range of numbers: give, for example, --seeds %s", text, defaultSeeds)
 	}
-	if err != nil || last < first {
-		return 0, 0, usagef("--seeds %q: not a range of numbers: give, for example, --seeds %s", text, defaultSeeds)
-	}
-	return first, last, nil
+	return seeds, nil
 }
 
 // sweepOf checks a command line for the simulator.
@@ -78,9 +77,11 @@ func (a *app) sweepOf(f runFlags, names []string) (search.Sweep, error) {
 	if seeds == "" {
 		seeds = defaultSeeds
 	}
-	if s.First, s.Last, err = parseSeeds(seeds); err != nil {
+	whole, err := parseSeeds(seeds)
+	if err != nil {
 		return s, err
 	}
+	s.First, s.Last = whole.First, whole.Last
 	if f.duration > 0 && f.seeds == "" {
 		s.Last = ^uint64(0) >> 1
 	}
@@ -96,9 +97,24 @@ func (a *app) sweepOf(f runFlags, names []string) (search.Sweep, error) {
 		if f.pods > 0 {
 			shape.Pods, shape.Nodes = f.pods, min(shape.Nodes, max(2, f.pods))
 		}
+		shape.DryRunPercent = dryRunPercent(f)
 		s.Shapes = append(s.Shapes, shape)
 	}
 	return s, nil
+}
+
+// sometimesDry is how often, in percent, a cleaner that has such a mode is to
+// write nothing.
+const sometimesDry = 2
+
+func dryRunPercent(f runFlags) int {
+	switch {
+	case f.dryRun:
+		return 100
+	case f.cleaner == defaultCleaner:
+		return sometimesDry
+	}
+	return 0
 }
 
 // runSim searches with the simulator and reports like every other run.
@@ -128,18 +144,37 @@ func (a *app) runSim(ctx context.Context, f runFlags, names []string) error {
 		fmt.Fprintf(a.stderr, "danm-chaos: bug in the simulator: two runs of one seed differ: %s\n", totals.Divergence)
 		return exitWith(exitHarnessBug)
 	}
-	missing := missing(ctx, s, totals)
-	result, err := a.simResult(s, totals, missing, dir, started)
+	code, err := a.concludeSearch(searched{sweep: s, totals: totals, missing: missing(ctx, s, totals), dir: dir, started: started})
 	if err != nil {
 		return err
 	}
-	a.printTotals(s, totals, missing)
-	fmt.Fprintf(a.stdout, "\nrun directory: %s\n", dir.path)
-	if err := reports.Write(dir.path, result); err != nil {
-		return err
+	return exitWith(code)
+}
+
+// searched is a search that is over, wherever its seeds were played.
+type searched struct {
+	sweep   search.Sweep
+	totals  search.Totals
+	missing []string // that keeps it from being Valid
+	dir     runDir
+	started time.Time
+	commit  string // of the program that played; empty if it was this one
+	resume  string // command line that plays what is left; empty if nothing is
+}
+
+// concludeSearch writes and prints what was found and returns the exit code.
+func (a *app) concludeSearch(s searched) (int, error) {
+	result, err := s.result()
+	if err != nil {
+		return exitUnknown, err
 	}
-	a.printVerdict(result, totals)
-	return exitWith(codeOf(result.Verdict))
+	a.printTotals(s.totals, s.missing)
+	fmt.Fprintf(a.stdout, "\nrun directory: %s\n", s.dir.path)
+	if err := reports.Write(s.dir.path, result); err != nil {
+		return exitUnknown, err
+	}
+	a.printVerdict(result, s.totals)
+	return codeOf(result.Verdict), nil
 }
 
 func rate(n int, took time.Duration) float64 {
@@ -181,16 +216,16 @@ func interruptedAfter(s search.Sweep, t search.Totals) string {
 	return fmt.Sprintf("interrupted after %d of %d seeds", t.Seeds, s.Last-s.First+1)
 }
 
-// simResult stores what failed and sums the search up.
-func (a *app) simResult(s search.Sweep, t search.Totals, missing []string, dir runDir, started time.Time) (harness.Result, error) {
+// result stores what failed and sums the search up.
+func (s searched) result() (harness.Result, error) {
 	commit, versions := buildVersions()
+	t, sweep := s.totals, s.sweep
 	result := harness.Result{
-		SchemaVersion: harness.ResultSchemaVersion, RunID: dir.id, Scenario: scenarioList(s), Cluster: simCluster, Cleaner: s.Cleaner,
-		Group: s.Shapes[0].Group, CNI: s.Shapes[0].CNI, Seed: s.First, Commit: commit, Versions: versions, Started: started,
-		DurationSeconds: t.Took.Seconds(), Verdict: t.Verdict(missing), Unknowns: missing,
+		SchemaVersion: harness.ResultSchemaVersion, RunID: s.dir.id, Scenario: scenarioList(sweep), Cluster: simCluster, Cleaner: sweep.Cleaner,
+		Group: sweep.Shapes[0].Group, CNI: sweep.Shapes[0].CNI, Seed: sweep.First, Commit: cmp.Or(s.commit, commit), Versions: versions, Started: s.started,
+		DurationSeconds: t.Took.Seconds(), Verdict: t.Verdict(s.missing), Unknowns: s.missing,
 		FaultsPlanned: countsOf(t.Planned), FaultsFired: countsOf(t.Fired), Checked: map[check.Invariant]int{},
-		Reproduce: commandLine(slices.Concat([]string{programName(), "run"}, namesOf(s), []string{"--cluster", simCluster, "--cleaner", s.Cleaner,
-			"--seeds", fmt.Sprintf("%d-%d", s.First, s.First+uint64(max(0, t.Seeds-1)))})...),
+		Digest: t.Digest.String(), Reproduce: s.reproduce(),
 	}
 	for _, failure := range t.Failures {
 		result.Violations = append(result.Violations, failure.Violations...)
@@ -198,15 +233,34 @@ func (a *app) simResult(s search.Sweep, t search.Totals, missing []string, dir r
 		if failure.Simulation == nil {
 			continue
 		}
-		path := dir.join(fmt.Sprintf("failure-%d.json", failure.Seed))
-		if err := storeSimulation(path, *failure.Simulation); err != nil {
+		if err := storeSimulation(s.failurePath(failure.Seed, ""), *failure.Simulation); err != nil {
 			return result, err
 		}
 	}
-	if len(t.Failures) > 0 {
-		result.Reproduce = commandLine(programName(), "replay", dir.join(fmt.Sprintf("failure-%d.json", t.Failures[0].Seed)))
-	}
 	return result, nil
+}
+
+// failurePath is where the simulation of a seed that failed is stored.
+func (s searched) failurePath(seed uint64, kind string) string {
+	return s.dir.join(fmt.Sprintf("failure-%d%s.json", seed, kind))
+}
+
+// reproduce is the command that shows the worst of what was found again, or
+// goes on where the search did not come to its end.
+func (s searched) reproduce() string {
+	t := s.totals
+	switch {
+	case len(t.Failures) > 0:
+		return commandLine(programName(), "replay", s.failurePath(t.Failures[0].Seed, ""))
+	case s.resume != "":
+		return s.resume
+	}
+	line := slices.Concat([]string{programName(), "run"}, namesOf(s.sweep), []string{"--cluster", simCluster, "--cleaner", s.sweep.Cleaner,
+		"--seeds", fmt.Sprintf("%d-%d", s.sweep.First, s.sweep.First+uint64(max(0, t.Seeds-1)))})
+	if s.sweep.Shapes[0].DryRunPercent == 100 {
+		line = append(line, "--dry-run")
+	}
+	return commandLine(line...)
 }
 
 func namesOf(s search.Sweep) []string {
@@ -237,12 +291,13 @@ func countsOf(counts map[schedule.FaultKind]int) map[string]int {
 }
 
 // printTotals prints speed and coverage.
-func (a *app) printTotals(s search.Sweep, t search.Totals, missing []string) {
+func (a *app) printTotals(t search.Totals, missing []string) {
 	fmt.Fprintf(a.stdout, "\n%d seeds and %d of them twice in %s: %.0f seeds/s, %.0f steps/s, %d steps a run, %s of virtual time\n",
 		t.Seeds, t.Again, t.Took.Round(time.Millisecond), rate(t.Seeds+t.Again, t.Took), rate(int(t.Steps), t.Took),
 		int(t.Steps)/max(1, t.Seeds), t.Virtual.Round(time.Minute))
-	fmt.Fprintf(a.stdout, "verdicts: %d Valid, %d Invalid, %d Unknown; %d findings about DANM's own CNI\n\n",
+	fmt.Fprintf(a.stdout, "verdicts: %d Valid, %d Invalid, %d Unknown; %d findings about DANM's own CNI\n",
 		t.Verdicts[check.Valid], t.Verdicts[check.Invalid], t.Verdicts[check.Unknown], t.Findings)
+	fmt.Fprintf(a.stdout, "digest of all histories: %s\n\n", t.Digest)
 	out := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "fault\tplanned\tfired\t")
 	kinds := schedule.SimFaultKinds()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/cleaner"
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
+	"github.com/danm-chaos/danm-chaos/cleaner/ownership"
 	"github.com/danm-chaos/danm-chaos/clusters/sim"
 	"github.com/danm-chaos/danm-chaos/harness/canary"
 	"github.com/danm-chaos/danm-chaos/harness/check"
@@ -57,7 +58,7 @@ func player(t *testing.T) search.Player {
 		if err != nil {
 			return search.Played{Trouble: err.Error()}
 		}
-		out := sim.Play(t, plan, sim.Options{Start: start})
+		out := sim.Play(t, plan, sim.Options{Start: start, Story: j.Whole})
 		p := search.Played{
 			Digest: out.Digest, Steps: out.Steps.Total(), Virtual: out.Virtual, Reached: out.Reached, Counts: out.Counts,
 		}
@@ -124,6 +125,10 @@ func shippedConfig(env sim.CleanerEnv) cleaner.Config {
 		REST: env.REST, Group: danm.Group(env.World.Group), LeaderElect: env.World.LeaderElect, Identity: env.Identity,
 		ReleaseQuarantine: env.World.ReleaseQuarantine, OrphanQuarantine: env.World.OrphanQuarantine,
 		Workers: env.Workers(), Clock: env.Clock, Logger: logr.Discard(),
+	}
+	c.DryRun = env.World.DryRun
+	if env.World.StrictFencing {
+		c.Fencing = ownership.Strict
 	}
 	if env.World.SlowLease {
 		c.LeaseDuration, c.RenewDeadline, c.RetryPeriod = 60*time.Second, 40*time.Second, 10*time.Second

@@ -20,6 +20,7 @@ func spoil(c cleaner.Config, change canary.Change) cleaner.Config {
 	replace(&c.ReleaseQuarantine, change.ReleaseQuarantine)
 	replace(&c.OrphanQuarantine, change.OrphanQuarantine)
 	replace(&c.CompletedAllowance, change.CompletedAllowance)
+	c.DryRun = c.DryRun && !change.Writes
 	if change.Wrap != nil {
 		c.REST = rest.CopyConfig(c.REST)
 		c.REST.Wrap(change.Wrap)
