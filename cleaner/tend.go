@@ -62,7 +62,7 @@ func (c *controller) scheduleRepair(ep *danm.Endpoint) time.Duration {
 	}
 	c.bits.addRepair(ep)
 	c.networkQueue.AddAfter(ep.Network(), batchDelay) // the endpoint's siblings are due now, too
-	return c.cfg.sweepPeriod() // to see that it helped
+	return c.cfg.sweepPeriod()                        // to see that it helped
 }
 
 // vouch notes, by one live read of the pod, a moment at which the owner was

@@ -89,7 +89,7 @@ func (l *lane) teardown(ctx context.Context) error {
 	if l.built == nil {
 		return nil
 	}
-	if err := l.mend(ctx); err != nil {
+	if err := l.mend(ctx); err != nil && !errors.Is(err, chaosmesh.ErrLeftInPlace) {
 		return err
 	}
 	timeout := teardownTimeout
@@ -112,22 +112,22 @@ func (l *lane) revive(ctx context.Context) error {
 	return l.restoreNode(ctx).Err
 }
 
-// mend undoes what an iteration that ended early left broken: a lane cannot go
-// while Chaos Mesh holds its objects.
+// mend undoes what an iteration that ended early left broken: a lane cannot
+// settle with it, nor go while Chaos Mesh holds its objects.
 func (l *lane) mend(ctx context.Context) error {
+	var errs []error
 	if l.injected != nil {
-		outcome := l.run.nemesis.MeshHeal(ctx, l.injected)
-		if outcome.Err != nil && !errors.Is(outcome.Err, chaosmesh.ErrLeftInPlace) {
-			return outcome.Err
+		err := l.run.nemesis.MeshHeal(ctx, l.injected).Err
+		if err == nil || errors.Is(err, chaosmesh.ErrLeftInPlace) {
+			l.injected = nil // the object is gone
 		}
-		l.injected = nil
+		errs = append(errs, err)
 	}
-	if l.drained == "" {
-		return nil
+	if l.drained != "" {
+		errs = append(errs, l.run.nemesis.Uncordon(ctx, l.drained).Err)
+		l.drained = ""
 	}
-	outcome := l.run.nemesis.Uncordon(ctx, l.drained)
-	l.drained = ""
-	return outcome.Err
+	return errors.Join(errs...)
 }
 
 // iterate plays the steps, settles, and takes the snapshot.
@@ -138,6 +138,11 @@ func (l *lane) iterate(ctx context.Context, it schedule.Iteration) (Iteration, e
 	p := &pass{lane: l, plan: it, result: Iteration{Number: it.Number, Lane: l.name, Network: l.networks[it.Generation].String(), Faults: []string{}}}
 	if err := p.play(ctx); err != nil {
 		return Iteration{}, err
+	}
+	if p.result.Note != "" {
+		if err := l.mend(ctx); err != nil {
+			p.result.Note += "; " + err.Error()
+		}
 	}
 	budget := l.run.config.Scenario.Budgets.Settle.Duration
 	if p.unsettled {

@@ -20,6 +20,13 @@ import (
 // if it does not say so itself.
 const nodeTimeout = time.Minute
 
+// Bounds of what Chaos Mesh may take: one that cannot do a fault tries for ever,
+// and one that cannot undo it is given up before the second.
+const (
+	meshInjectMax = time.Minute
+	meshHealMax   = 2 * time.Minute
+)
+
 func (r *run) nodeTimeout() time.Duration {
 	if timer, ok := r.config.Cluster.(clusters.NodeTimer); ok {
 		return timer.NodeTimeout()
@@ -103,6 +110,10 @@ func (p *pass) timeout(verb schedule.Verb) time.Duration {
 		return 2 * budgets.Settle.Duration
 	case schedule.FailNode, schedule.RestoreNode, schedule.ReplaceNode:
 		return p.lane.run.nodeTimeout()
+	case schedule.MeshInject:
+		return min(budgets.Recreate.Duration, meshInjectMax)
+	case schedule.MeshHeal:
+		return max(budgets.Recreate.Duration, meshHealMax)
 	default:
 		return budgets.Recreate.Duration
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/harness/history"
+	"github.com/danm-chaos/danm-chaos/harness/nemesis/chaosmesh"
 )
 
 // meshVariable names the folder with what clusters/tools/chaosmesh/build.sh made.
@@ -243,6 +245,50 @@ func TestChaosMeshKillsTheLeadingCleanerInTheMiddleOfReleases(t *testing.T) {
 	}
 	if left := w.runNamespaces(); len(left) > 0 {
 		t.Errorf("namespaces %v are left", left)
+	}
+}
+
+// TestWhatChaosMeshCannotDoMakesTheRunUnknown asks for a partition, which
+// takes the daemon that is not there.
+func TestWhatChaosMeshCannotDoMakesTheRunUnknown(t *testing.T) {
+	w := newWorldOf(t, 2)
+	w.startChaosMesh()
+	w.runCleanerPods()
+	w.await("a leader", func() bool { return w.leaderIn(cleanerSpace) != "" })
+	before := w.objects()
+	path := w.scenario("partition", "{nodeShutdown: {target: busiest-node, returns: [after-recreate], meanwhile: [mesh-cleaner-partition]}}")
+	code, text := w.runFile(path, "--iterations", "1", "--seed", "11")
+	if code != 2 || !strings.Contains(text, "verdict: Unknown") || !strings.Contains(text, "mesh-inject 0 of 1 fired") {
+		t.Errorf("exit code %d, want an Unknown run whose fault did not fire", code)
+	}
+	if !strings.Contains(text, "cannot find daemonIP") {
+		t.Error("the run does not tell why")
+	}
+	after := w.objects()
+	for key := range after {
+		if pod, ok := strings.CutPrefix(key, "podnetworkchaos "+cleanerSpace+"/"); ok {
+			w.expectNothingWanted(pod)
+			delete(after, key) // Chaos Mesh's own, for as long as the pod lives
+		}
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("the cluster is not what it was (-before +after):\n%s", diff)
+	}
+}
+
+// expectNothingWanted checks that Chaos Mesh is not to do anything to the network
+// of a pod of the cleaner, whenever it may be able to.
+func (w *world) expectNothingWanted(pod string) {
+	w.t.Helper()
+	resource := schema.GroupVersionResource{Group: "chaos-mesh.org", Version: "v1alpha1", Resource: chaosmesh.PodNetworks}
+	u, err := w.dynamic.Resource(resource).Namespace(cleanerSpace).Get(w.t.Context(), pod, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, list := range []string{"ipsets", "iptables", "tcs"} {
+		if left, _, err := unstructured.NestedSlice(u.Object, "spec", list); err != nil || len(left) > 0 {
+			w.t.Errorf("%s of pod %s: %v, %v", list, pod, left, err)
+		}
 	}
 }
 

@@ -196,6 +196,23 @@ func (w *kindWorld) args(more ...string) []string {
 	return append(args, more...)
 }
 
+// kubeconfigOf writes the kubeconfig of somebody that the administrator speaks for.
+func (w *kindWorld) kubeconfigOf(user string) string {
+	w.t.Helper()
+	config, err := clientcmd.LoadFromFile(w.kubeconfig)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, auth := range config.AuthInfos {
+		auth.Impersonate = user
+	}
+	path := filepath.Join(w.folder, user+".kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		w.t.Fatal(err)
+	}
+	return path
+}
+
 // in returns the same world for a part of the test.
 func (w *kindWorld) in(t *testing.T) *kindWorld {
 	inner, outer := *w.world, *w
@@ -214,7 +231,13 @@ func (w *kindWorld) hasPower(node string) bool {
 
 func TestAKindClusterOfOthersIsTestedAndGivenBack(t *testing.T) {
 	w := newKindWorld(t, "existing")
+	w.allowReading("viewer")
 	before := w.objects()
+	t.Run("who may only read is told what is missing", func(t *testing.T) {
+		w := w.in(t)
+		w.expectRightsMissing([]string{"--cluster", "existing", "--kubeconfig", w.kubeconfigOf("viewer"), "--context", w.context})
+		w.expectGivenBack(before)
+	})
 	t.Run("five node shutdowns by the engine's own commands are Valid", func(t *testing.T) {
 		w := w.in(t)
 		code, text := w.chaos(w.args("node-shutdown", "--iterations", "5", "--seed", "7")...).ends(t)

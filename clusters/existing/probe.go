@@ -1,11 +1,11 @@
 package existing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,8 +24,6 @@ const (
 	// probeRecoveryTimeout how long to undo that.
 	probeActionTimeout   = 20 * time.Second
 	probeRecoveryTimeout = 10 * time.Second
-	// probeReasonMax bounds what a finding repeats of Chaos Mesh's words.
-	probeReasonMax = 200
 )
 
 // needs is what an action takes that may be missing on a node.
@@ -215,29 +213,13 @@ func (p *probe) try(ctx context.Context, action chaosmesh.Action) controlplane.F
 	}
 	switch {
 	case err != nil:
-		finding.Detail, finding.Cure = "unavailable: "+reasonOf(events, err), needs[action]
+		finding.Detail, finding.Cure = "unavailable: "+cmp.Or(chaosmesh.LastFailure(events), err.Error()), needs[action]
 	case healed != nil:
 		finding.Detail = fmt.Sprintf("comes, but does not go: %v", healed)
 	default:
 		finding.OK, finding.Detail = true, fmt.Sprintf("works, hits after %.1f s", took.Seconds())
 	}
 	return finding
-}
-
-// reasonOf is what Chaos Mesh said last of its failures, or our own error. The
-// end of it tells most.
-func reasonOf(events []chaosmesh.Event, err error) string {
-	reason := err.Error()
-	for _, e := range events {
-		if !e.OK {
-			reason = e.Message
-		}
-	}
-	words := strings.Fields(reason)
-	for len(words) > 1 && len(strings.Join(words, " ")) > probeReasonMax {
-		words = words[1:]
-	}
-	return strings.Join(words, " ")
 }
 
 // close removes everything; a journal stays where that fails.

@@ -58,6 +58,9 @@ func rightsFor(o Options, served []danm.NetworkKind) []Right {
 func meshRights() []Right {
 	const cut = "a pod is cut off from the API server's addresses"
 	all := []Right{{"", "services", "get", cut}, {"discovery.k8s.io", "endpointslices", "list", cut}}
+	for _, verb := range []string{"get", "update"} {
+		all = append(all, Right{"chaos-mesh.org", chaosmesh.PodNetworks, verb, "a fault that Chaos Mesh cannot undo is withdrawn from its pod"})
+	}
 	for _, resource := range chaosmesh.Resources() {
 		for _, verb := range []string{"get", "list", "create", "patch", "delete"} {
 			all = append(all, Right{"chaos-mesh.org", resource, verb, "Chaos Mesh is told what to break"})

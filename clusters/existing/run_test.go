@@ -123,7 +123,15 @@ func TestAReadOnlyUserIsToldWhatIsMissingAndNothingIsCreated(t *testing.T) {
 	w.allowReading("viewer")
 	kubeconfig := w.writeKubeconfig("viewer", func(a *api.AuthInfo) { a.Impersonate = "viewer" })
 	before := w.objects()
-	code, text := w.chaos(append([]string{"doctor"}, w.reach(kubeconfig)...)...).ends(t)
+	w.expectRightsMissing(w.reach(kubeconfig))
+	w.expectUntouched(before)
+}
+
+// expectRightsMissing has doctor list what somebody lacks who may read alone, and
+// run refuse.
+func (w *world) expectRightsMissing(reach []string) {
+	w.t.Helper()
+	code, text := w.chaos(append([]string{"doctor"}, reach...)...).ends(w.t)
 	var missing []string
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, "MISSING"); ok {
@@ -139,16 +147,15 @@ func TestAReadOnlyUserIsToldWhatIsMissingAndNothingIsCreated(t *testing.T) {
 		"right to create clusternetworks.danm.io", "right to delete clusternetworks.danm.io",
 	}
 	if diff := cmp.Diff(want, missing); diff != "" || code != 64 {
-		t.Errorf("exit code %d, missing (-want +got):\n%s", code, diff)
+		w.t.Errorf("exit code %d, missing (-want +got):\n%s", code, diff)
 	}
-	args := append([]string{"run", "force-delete-loop"}, w.reach(kubeconfig)...)
-	code, text = w.chaos(append(args, "--yes", "--out", filepath.Join(w.folder, "out"))...).ends(t)
+	args := append([]string{"run", "force-delete-loop"}, reach...)
+	code, text = w.chaos(append(args, "--yes", "--out", filepath.Join(w.folder, "out"))...).ends(w.t)
 	if code != 64 || strings.Count(text, "danm-chaos: right to ") != len(want) {
-		t.Errorf("exit code %d, %d refusals, want 64 and %d", code, strings.Count(text, "danm-chaos: right to "), len(want))
+		w.t.Errorf("exit code %d, %d refusals, want 64 and %d", code, strings.Count(text, "danm-chaos: right to "), len(want))
 	}
-	w.expectUntouched(before)
 	if namespaces := w.runNamespaces(); len(namespaces) > 0 {
-		t.Errorf("namespaces %v were made", namespaces)
+		w.t.Errorf("namespaces %v were made", namespaces)
 	}
 }
 

@@ -286,6 +286,26 @@ func TestWhoMayNotIsToldWhatIsMissingAndNothingIsMade(t *testing.T) {
 	}
 }
 
+func TestNothingIsMadeUntilTheContextIsTyped(t *testing.T) {
+	w := newWorld(t)
+	w.startNodes(everyPodPlays)
+	for answer, want := range map[string]int{"": 64, "yes\n": 64, contextName + "\n": 0} {
+		c := w.fleet(append(small, "--seeds", "1-4", "--shards", "1", "--yes=false", "--out", "asked")...)
+		c.Stdin = strings.NewReader(answer)
+		code, _ := c.ends(t)
+		made, err := filepath.Glob(filepath.Join(w.folder, "asked", "2*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code != want || (len(made) > 0) != (want == 0) {
+			t.Errorf("answer %q: exit code %d, want %d, made %v", answer, code, want, made)
+		}
+		if err := os.RemoveAll(filepath.Join(w.folder, "asked")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestAPodMayStoreResultsAndNothingElse(t *testing.T) {
 	w := newWorld(t)
 	n := w.startNodes(func(string) fate { return hangs })

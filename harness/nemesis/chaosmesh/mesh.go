@@ -33,6 +33,8 @@ const (
 	forced          = "forced"
 	// Plural names of the kinds that are used.
 	podChaos, networkChaos, timeChaos, stressChaos = "podchaos", "networkchaos", "timechaos", "stresschaos"
+	// PodNetworks is where Chaos Mesh keeps what it does to the network of each pod.
+	PodNetworks = "podnetworkchaos"
 )
 
 // Resources are the plural names of the kinds of object that faults are.
@@ -57,6 +59,25 @@ func (e Event) String() string {
 		outcome = "failed: " + e.Message
 	}
 	return fmt.Sprintf("%s %s %s at %s", e.Operation, e.Target, outcome, e.Time.UTC().Format(time.RFC3339))
+}
+
+// reasonMax bounds what is repeated of Chaos Mesh's words.
+const reasonMax = 200
+
+// LastFailure is what Chaos Mesh said last of why it failed, or nothing. Of a long
+// reason the end is kept, which tells most.
+func LastFailure(events []Event) string {
+	reason := ""
+	for _, e := range events {
+		if !e.OK {
+			reason = e.Message
+		}
+	}
+	words := strings.Fields(reason)
+	for len(words) > 1 && len(strings.Join(words, " ")) > reasonMax {
+		words = words[1:]
+	}
+	return strings.Join(words, " ")
 }
 
 // Mesh injects faults through the Chaos Mesh of one cluster.
@@ -148,6 +169,9 @@ func (in *Injected) await(ctx context.Context, wanted v1alpha1.ChaosConditionTyp
 	})
 	events := in.news(status)
 	if err != nil {
+		if said := LastFailure(events); said != "" {
+			err = fmt.Errorf("%w; Chaos Mesh says: %s", err, said)
+		}
 		return events, fmt.Errorf("waiting for %s, %d of %d victims selected: %w", wanted, len(status.Experiment.Records), len(in.fault.Pods), err)
 	}
 	return events, nil
@@ -209,7 +233,7 @@ func (in *Injected) Heal(ctx context.Context) ([]Event, error) {
 	}
 	more, err := in.force(ctx)
 	events = append(events, more...)
-	if err != nil {
+	if err = errors.Join(err, in.withdraw(ctx)); err != nil {
 		return events, fmt.Errorf("forcing %s away: %w", in.name, err)
 	}
 	return events, fmt.Errorf("healing %s: %w", in.name, ErrLeftInPlace)
@@ -236,6 +260,50 @@ func (in *Injected) force(ctx context.Context) (events []Event, err error) {
 	return events, err
 }
 
+// withdraw takes a fault of networks out of what Chaos Mesh keeps for each pod,
+// which outlives an object that was forced away: it would do it yet, whenever it
+// can. What others do to the pod stays.
+func (in *Injected) withdraw(ctx context.Context) error {
+	if in.resource.Resource != networkChaos {
+		return nil
+	}
+	var errs []error
+	source := in.mesh.meta.Namespace + "/" + in.name
+	pods := in.mesh.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(PodNetworks)).Namespace(in.fault.Namespace)
+	for _, pod := range in.fault.Pods {
+		u, err := pods.Get(ctx, pod, metav1.GetOptions{})
+		if err == nil && without(u, source) {
+			_, err = pods.Update(ctx, u, metav1.UpdateOptions{})
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("withdrawing %s from pod %s: %w", in.name, pod, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// without removes what a source wants of a pod's network, and tells whether there
+// was anything.
+func without(u *unstructured.Unstructured, source string) (changed bool) {
+	spec, _, _ := unstructured.NestedMap(u.Object, "spec") // what is of another shape is not ours
+	for field, value := range spec {
+		list, isList := value.([]any)
+		if !isList {
+			continue
+		}
+		kept := slices.DeleteFunc(slices.Clone(list), func(entry any) bool {
+			rule, _ := entry.(map[string]any)
+			return rule["source"] == source
+		})
+		changed = changed || len(kept) < len(list)
+		spec[field] = kept
+	}
+	if changed {
+		u.Object["spec"] = spec
+	}
+	return changed
+}
+
 // Remove deletes every object of Chaos Mesh that bears the labels, as Heal does
 // with one, for whoever cleans up after a run that is dead.
 func Remove(ctx context.Context, d dynamic.Interface, selector string) (removed []string, err error) {
@@ -251,7 +319,7 @@ func Remove(ctx context.Context, d dynamic.Interface, selector string) (removed 
 		for i := range list.Items {
 			u := &list.Items[i]
 			m := New(d, metav1.ObjectMeta{Namespace: u.GetNamespace()})
-			in := &Injected{mesh: m, resource: resource, name: u.GetName(), told: map[string]bool{}}
+			in := &Injected{mesh: m, fault: victimsOf(u), resource: resource, name: u.GetName(), told: map[string]bool{}}
 			if _, err := in.Heal(ctx); err != nil && !errors.Is(err, ErrLeftInPlace) {
 				return removed, err
 			} else if err != nil {
@@ -262,6 +330,17 @@ func Remove(ctx context.Context, d dynamic.Interface, selector string) (removed 
 		}
 	}
 	return removed, nil
+}
+
+// victimsOf reads from an object of ours whom it names.
+func victimsOf(u *unstructured.Unstructured) Fault {
+	var f Fault
+	byNamespace, _, _ := unstructured.NestedMap(u.Object, "spec", "selector", "pods") // nothing, if it is not of our making
+	for namespace := range byNamespace {
+		f.Namespace = namespace // there is one
+		f.Pods, _, _ = unstructured.NestedStringSlice(byNamespace, namespace)
+	}
+	return f
 }
 
 // awaitGone also tells what was recorded while the object was on its way out.

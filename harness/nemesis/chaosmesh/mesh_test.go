@@ -104,6 +104,54 @@ func TestAFaultThatHitNobodyIsNotInjected(t *testing.T) {
 	}
 }
 
+func TestTheLastFailureIsTold(t *testing.T) {
+	failed := func(message string) Event { return Event{Message: message} }
+	for _, c := range []struct {
+		name   string
+		events []Event
+		want   string
+	}{
+		{"it said nothing", nil, ""},
+		{"it failed twice", []Event{failed("a"), failed("b\n  c")}, "b c"},
+		{"it failed, and then hit", []Event{failed("a"), {OK: true, Message: "fine"}}, "a"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := LastFailure(c.events); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+	got := LastFailure([]Event{failed(strings.Repeat("word ", reasonMax) + "controller is not supported")})
+	if len(got) > reasonMax || !strings.HasPrefix(got, "word ") || !strings.HasSuffix(got, " controller is not supported") {
+		t.Errorf("of a long reason whole words of the end are wanted, got %q", got)
+	}
+}
+
+func TestWhomAnObjectNamesCanBeReadFromIt(t *testing.T) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(faultOf(NetworkPartition).object(metav1.ObjectMeta{Name: "x"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := victimsOf(&unstructured.Unstructured{Object: content})
+	if want := faultOf(NetworkPartition); got.Namespace != want.Namespace || !cmp.Equal(got.Pods, want.Pods) {
+		t.Errorf("got %+v, want pods %v of %s", got, want.Pods, want.Namespace)
+	}
+}
+
+func TestOfAPodsNetworkOnlyOurOwnIsWithdrawn(t *testing.T) {
+	rule := func(source string) any { return map[string]any{"source": source, "name": "r"} }
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"iptables": []any{rule("ns/ours"), rule("ns/theirs")}, "tcs": []any{rule("ns/ours")}, "ipsets": []any{},
+	}}}
+	if !without(u, "ns/ours") || without(u, "ns/ours") {
+		t.Error("there was something of ours to remove, once")
+	}
+	want := map[string]any{"iptables": []any{rule("ns/theirs")}, "tcs": []any{}, "ipsets": []any{}}
+	if diff := cmp.Diff(want, u.Object["spec"]); diff != "" {
+		t.Errorf("what is left differs (-want +got):\n%s", diff)
+	}
+}
+
 func TestAStuckFinalizerIsForcedAwayAndReported(t *testing.T) {
 	for _, c := range []struct {
 		name  string
