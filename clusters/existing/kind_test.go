@@ -188,6 +188,27 @@ func (w *kindWorld) expectGivenBack(before map[string]string) {
 	}
 }
 
+// expectRoutes checks that every node knows the way to the pods of the others:
+// routes are of a node's memory, and the engine's own start knows nothing of them.
+func (w *kindWorld) expectRoutes() {
+	w.t.Helper()
+	nodes, err := w.core.CoreV1().Nodes().List(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, from := range nodes.Items {
+		routes, err := exec.Command(engine, "exec", from.Name, "ip", "route", "show").Output()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, to := range nodes.Items {
+			if to.Name != from.Name && !strings.Contains(string(routes), to.Spec.PodCIDR+" via ") {
+				w.t.Errorf("%s has no route to the pods of %s:\n%s", from.Name, to.Name, routes)
+			}
+		}
+	}
+}
+
 // args are those of a run on the cluster, with the engine's own commands for
 // hooks. What is to be run is missing.
 func (w *kindWorld) args(more ...string) []string {
@@ -251,6 +272,7 @@ func TestAKindClusterOfOthersIsTestedAndGivenBack(t *testing.T) {
 		}
 		w.expectGivenBack(before)
 		w.expectNoJournal()
+		w.expectRoutes()
 	})
 	t.Run("a run that is killed while a node is down is undone by clean", func(t *testing.T) {
 		w := w.in(t)
