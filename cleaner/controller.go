@@ -57,7 +57,7 @@ type controller struct {
 func newController(cl clients, cfg Config, found discovered, m *metrics, events record.EventRecorder) (*controller, error) {
 	c := &controller{
 		clients: cl, cfg: cfg, found: found, log: cfg.Logger, clock: cfg.Clock,
-		lineage: newLineage(cfg.Clock.Now), state: newState(), bits: newBitWork(), orphans: newOrphans(), rosters: newRosters(),
+		lineage: newLineage(cfg.Clock.Now), state: newState(), bits: newBitWork(), orphans: newOrphans(), rosters: &rosters{},
 		breaker: &breaker{}, metrics: m, events: events, duplicated: map[string]bool{},
 	}
 	var err error

@@ -131,6 +131,36 @@ func TestPausedNetwork(t *testing.T) {
 	}
 }
 
+var nobody = map[string]listedPod{}
+
+func closed() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+func TestOneMakesARosterForAllWhoCanUseIt(t *testing.T) {
+	var r rosters
+	isWorth := func() bool { return true }
+	first, isMine := r.join(second(5), second(10), isWorth)
+	if first == nil || !isMine {
+		t.Fatalf("got %v, mine %v; want one to make", first, isMine)
+	}
+	if same, isMine := r.join(second(10), second(10), isWorth); same != first || isMine {
+		t.Error("whose quarantine ends with the begin of the list does not wait for it")
+	}
+	if none, _ := r.join(second(10).Add(1), second(10).Add(1), isWorth); none != nil {
+		t.Error("a second list within the period")
+	}
+	if next, isMine := r.join(second(11), second(11), isWorth); next == nil || next == first || !isMine {
+		t.Error("nobody makes a later one while the first is being made")
+	}
+	close(r.latest.made) // it failed
+	if next, isMine := r.join(second(5), second(12), isWorth); next == nil || !isMine {
+		t.Error("a list that failed is used")
+	}
+}
+
 func TestRosterProvesOnlyAbsence(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -139,12 +169,13 @@ func TestRosterProvesOnlyAbsence(t *testing.T) {
 		edit  func(*danm.Endpoint)
 		want  bool
 	}{
-		{"no pod of the name in a list made after the quarantine: gone", second(100), nil, nil, true},
+		{"no pod of the name in a list made after the quarantine: gone", second(100), nobody, nil, true},
 		{"another UID has the name: gone", second(100), map[string]listedPod{"ns/ss-0": {uid: "2"}}, nil, true},
 		{"the owner is there: read it", second(100), map[string]listedPod{"ns/ss-0": {uid: "1"}}, nil, false},
 		{"a mirror pod has the name: read it", second(100), map[string]listedPod{"ns/ss-0": {uid: "2", isMirror: true}}, nil, false},
-		{"the list was made before the quarantine ended: read it", second(50), nil, nil, false},
-		{"the endpoint names no UID: read it", second(100), nil, func(ep *danm.Endpoint) { ep.Spec.PodUID = "" }, false},
+		{"the list was made before the quarantine ended: read it", second(50), nobody, nil, false},
+		{"the list failed: read it", second(100), nil, nil, false},
+		{"the endpoint names no UID: read it", second(100), nobody, func(ep *danm.Endpoint) { ep.Spec.PodUID = "" }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := testController(t)
@@ -154,7 +185,7 @@ func TestRosterProvesOnlyAbsence(t *testing.T) {
 				tt.edit(ep)
 			}
 			c.state.suspect(ep.UID, true, second(1)) // the quarantine is a minute
-			c.rosters.latest = &roster{began: tt.began, pods: tt.pods}
+			c.rosters.latest = &roster{began: tt.began, made: closed(), pods: tt.pods}
 			c.rosters.tried = second(101)
 			if _, got, err := c.ownerFromRoster(t.Context(), ep); got != tt.want || err != nil {
 				t.Errorf("got %v, %v; want %v", got, err, tt.want)

@@ -3,6 +3,7 @@ package cleaner
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,7 +37,9 @@ const (
 // left to a GET.
 type roster struct {
 	began time.Time
-	pods  map[string]listedPod // by namespace/name
+	// made is closed when the list is there, or has failed; then pods is nil.
+	made chan struct{}
+	pods map[string]listedPod // by namespace/name
 }
 
 type listedPod struct {
@@ -44,32 +47,58 @@ type listedPod struct {
 	isMirror bool
 }
 
-// rosters makes and keeps the latest roster. Its turn is a channel and not a
-// mutex, because it is held across a request: whoever waits for it would make
-// the same list, and must be able to stop waiting.
-type rosters struct {
-	turn   chan struct{} // holds one token, which guards the rest
-	latest *roster
-	tried  time.Time // when it was last considered to make one
-}
-
-func newRosters() *rosters {
-	r := &rosters{turn: make(chan struct{}, 1)}
-	r.turn <- struct{}{}
-	return r
-}
-
-// take waits for the turn, or returns the context's error.
-func (r *rosters) take(ctx context.Context) error {
+// isFailed tells whether the list was tried and there is none.
+func (r *roster) isFailed() bool {
 	select {
-	case <-r.turn:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-r.made:
+		return r.pods == nil
+	default:
+		return false
 	}
 }
 
-func (r *rosters) give() { r.turn <- struct{}{} }
+// serves tells whether the roster is, or will be, of use to an endpoint whose
+// quarantine ended at t.
+func (r *roster) serves(t, now time.Time) bool {
+	return r != nil && !r.began.Before(t) && now.Sub(r.began) < rosterAgeMax && !r.isFailed()
+}
+
+// rosters keeps the latest roster. Who finds one that is being made waits for
+// it. Whoever makes it is treated as all who wait, so it does not matter which
+// of several workers came first. The lock is never held across a request.
+type rosters struct {
+	mu     sync.Mutex
+	latest *roster   // nil if there is none
+	tried  time.Time // when it was last considered to make one
+}
+
+// join returns the roster that serves, nil if none does and none is worth it,
+// and whether it is the caller's to make.
+func (r *rosters) join(t, now time.Time, isWorth func() bool) (found *roster, isMine bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.latest.serves(t, now) {
+		return r.latest, false
+	}
+	if now.Sub(r.tried) < rosterPeriod {
+		return nil, false
+	}
+	r.tried = now
+	if !isWorth() {
+		return nil, false
+	}
+	r.latest = &roster{began: now, made: make(chan struct{})}
+	return r.latest, true
+}
+
+// expire drops a roster that serves no longer.
+func (r *rosters) expire(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.latest != nil && now.Sub(r.latest.began) >= rosterAgeMax {
+		r.latest = nil
+	}
+}
 
 // ownerFromRoster returns what a roster proves of the endpoint's owner, or false
 // if there is none that does.
@@ -96,57 +125,53 @@ func (c *controller) ownerFromRoster(ctx context.Context, ep *danm.Endpoint) (ow
 	return ownership.Pod{Lookup: ownership.Found, UID: pod.uid}, true, nil
 }
 
-// rosterSince returns a roster that began after t, nil if none is worth it.
+// rosterSince returns a roster that began at t or later, nil if none is worth it
+// or it cannot be made: then the pod itself has to be read.
 func (c *controller) rosterSince(ctx context.Context, t time.Time) (*roster, error) {
-	if err := c.rosters.take(ctx); err != nil {
-		return nil, err
-	}
-	defer c.rosters.give()
 	now := c.clock.Now()
-	if r := c.rosters.latest; r != nil && r.began.After(t) && now.Sub(r.began) < rosterAgeMax {
-		return r, nil
-	}
-	if now.Sub(c.rosters.tried) < rosterPeriod {
+	r, isMine := c.rosters.join(t, now, func() bool {
+		ripe := c.state.ripeCount(now.Add(-c.cfg.ReleaseQuarantine))
+		return ripe >= rosterSuspectsMin && ripe*rosterPodsPerSuspect >= int(c.podCount.Load())
+	})
+	if r == nil {
 		return nil, nil
 	}
-	c.rosters.tried = now
-	ripe := c.state.ripeCount(now.Add(-c.cfg.ReleaseQuarantine))
-	if ripe < rosterSuspectsMin || ripe*rosterPodsPerSuspect < int(c.podCount.Load()) {
-		return nil, nil
+	if isMine {
+		c.makeRoster(ctx, r)
 	}
-	r, err := c.listRoster(ctx, now)
-	if err != nil {
-		return nil, err
+	select {
+	case <-r.made:
+	case <-ctx.Done():
 	}
-	c.rosters.latest = r
+	if ctx.Err() != nil || r.pods == nil {
+		return nil, ctx.Err()
+	}
 	return r, nil
 }
 
-func (c *controller) listRoster(ctx context.Context, now time.Time) (*roster, error) {
-	r := &roster{began: now, pods: map[string]listedPod{}}
+// makeRoster lists the pods for everybody who waits for that.
+func (c *controller) makeRoster(ctx context.Context, r *roster) {
+	defer close(r.made)
+	pods, err := c.listAllPods(ctx)
+	if err != nil {
+		c.log.V(1).Info("no list of all pods, reading each", "cause", err.Error())
+		return
+	}
+	r.pods = pods
+}
+
+func (c *controller) listAllPods(ctx context.Context) (map[string]listedPod, error) {
+	pods := map[string]listedPod{}
 	list := c.core.CoreV1().Pods(metav1.NamespaceAll).List
 	err := eachPage(ctx, list, func(pod *corev1.Pod) error {
-		r.pods[storeKey(pod.Namespace, pod.Name)] = listedPod{uid: pod.UID, isMirror: mirrorHash(pod) != ""}
+		pods[storeKey(pod.Namespace, pod.Name)] = listedPod{uid: pod.UID, isMirror: mirrorHash(pod) != ""}
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
-	if cached := int(c.podCount.Load()); len(r.pods)*2 < cached {
-		return nil, fmt.Errorf("listing pods: the list has %d, the cache %d", len(r.pods), cached)
+	if cached := int(c.podCount.Load()); len(pods)*2 < cached {
+		return nil, fmt.Errorf("listing pods: the list has %d, the cache %d", len(pods), cached)
 	}
-	return r, nil
-}
-
-// expire drops a roster that serves no longer, unless one is being made.
-func (r *rosters) expire(now time.Time) {
-	select {
-	case <-r.turn:
-	default:
-		return
-	}
-	defer r.give()
-	if r.latest != nil && now.Sub(r.latest.began) >= rosterAgeMax {
-		r.latest = nil
-	}
+	return pods, nil
 }
