@@ -331,7 +331,7 @@ func (w *world) strikeReplica(r *replica, f *fault) {
 		a.isHeld = true
 		w.faults.later(f, func() { a.isHeld = false })
 	case schedule.ClockJump:
-		r.clock.shift += f.For
+		r.clock.shift.Add(int64(f.For))
 	}
 }
 

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -112,11 +113,11 @@ func (w *world) replicaOf(a *actor) *replica {
 // shiftedClock is the bubble's clock, off by what was set.
 type shiftedClock struct {
 	clock.RealClock
-	shift time.Duration
+	shift atomic.Int64 // in nanoseconds; a timer may wake a reader as it is set
 }
 
 // Now implements clock.PassiveClock.
-func (c *shiftedClock) Now() time.Time { return time.Now().Add(c.shift) }
+func (c *shiftedClock) Now() time.Time { return time.Now().Add(time.Duration(c.shift.Load())) }
 
 // Since implements clock.PassiveClock.
 func (c *shiftedClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }

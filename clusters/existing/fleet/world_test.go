@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -332,7 +333,7 @@ func (n *nodes) run(ctx context.Context, p *corev1.Pod) {
 // bind makes the pod one of a node.
 func (n *nodes) bind(ctx context.Context, p *corev1.Pod, node string) {
 	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
-	if err := n.w.core.CoreV1().Pods(p.Namespace).Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
+	if err := n.w.core.CoreV1().Pods(p.Namespace).Bind(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 		n.w.t.Errorf("binding pod %s: %v", p.Name, err)
 	}
 }
@@ -364,7 +365,7 @@ func (n *nodes) report(ctx context.Context, p *corev1.Pod, phase corev1.PodPhase
 		_, err = pods.UpdateStatus(ctx, current, metav1.UpdateOptions{})
 		return err
 	})
-	if err != nil && ctx.Err() == nil {
+	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil { // it may go between the two
 		n.w.t.Errorf("reporting pod %s: %v", p.Name, err)
 	}
 }
