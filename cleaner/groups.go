@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
@@ -20,6 +21,11 @@ type discovered struct {
 	// both says why no release is allowed: both groups hold endpoints.
 	both string
 }
+
+// discoveryTimeout bounds one question about groups. It is not the workers'
+// requestTimeout: a sweep that gives up at the very moment at which a worker does
+// would find the work before or after the worker put it back, by chance.
+const discoveryTimeout = 13 * time.Second
 
 // waitForDANM returns once the cluster serves endpoints, or the context's
 // error.
@@ -113,7 +119,7 @@ func describe(err error, what string, g danm.Group) error {
 }
 
 func holds(ctx context.Context, r dynamic.ResourceInterface) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()
 	list, err := r.List(ctx, metav1.ListOptions{Limit: 1})
 	return err == nil && len(list.Items) > 0, err
@@ -156,13 +162,13 @@ func isListed(list *metav1.APIGroupList, g danm.Group) bool {
 }
 
 func serverGroups(ctx context.Context, d discovery.DiscoveryInterfaceWithContext) (*metav1.APIGroupList, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()
 	return d.ServerGroupsWithContext(ctx)
 }
 
 func resourcesOf(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, g danm.Group) (map[string]bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()
 	list, err := d.ServerResourcesForGroupVersionWithContext(ctx, g.GroupVersion().String())
 	if err != nil {
