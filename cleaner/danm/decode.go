@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ToEndpoint converts an object read from the API, without its managedFields. A field of the wrong type
-// gives an error that names the object and the field.
+// ToEndpoint converts an object read from the API, without its managedFields. A
+// field of the wrong type gives an error that names the object and the field.
 func ToEndpoint(u *unstructured.Unstructured) (*Endpoint, error) {
 	var fields fieldReader
 	if ep := fields.endpoint(u.Object); !fields.isOdd {
@@ -25,7 +25,8 @@ func ToEndpoint(u *unstructured.Unstructured) (*Endpoint, error) {
 }
 
 // ToNetwork converts a network of any kind, without its managedFields; the kind
-// is the object's own. A field of the wrong type gives an error that names the object and the field.
+// is the object's own. A field of the wrong type gives an error that names the
+// object and the field.
 func ToNetwork(u *unstructured.Unstructured) (*Network, error) {
 	var fields fieldReader
 	if n := fields.network(u.Object); !fields.isOdd {

@@ -34,6 +34,13 @@ func CleanJournals(folder, runID string, clean func(path string) error) error {
 	return errors.Join(errs...)
 }
 
+// IsEmptyJournal tells whether a journal is that of a program that was killed
+// between making and writing it: nothing else exists then.
+func IsEmptyJournal(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Size() == 0
+}
+
 // LeaveAlone says that a run still goes: to out, or as an error if it was asked
 // for by its ID.
 func LeaveAlone(runID string, pid int, asked bool, out io.Writer) error {

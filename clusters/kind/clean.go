@@ -23,9 +23,7 @@ func Clean(ctx context.Context, runID string, out io.Writer) error {
 }
 
 func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error {
-	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
-		// Of a program that was killed between making its journal and writing
-		// it: nothing else exists then.
+	if controlplane.IsEmptyJournal(path) {
 		fmt.Fprintf(out, "%s: empty journal removed\n", path)
 		return os.Remove(path)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 
 	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 	"github.com/danm-chaos/danm-chaos/clusters/existing"
@@ -25,7 +24,7 @@ func Clean(ctx context.Context, runID string, out io.Writer) error {
 }
 
 func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error {
-	if isEmpty(path) {
+	if controlplane.IsEmptyJournal(path) {
 		fmt.Fprintf(out, "%s: empty journal removed\n", path)
 		return controlplane.RemoveJournal(path)
 	}
@@ -56,13 +55,6 @@ func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error
 	return nil
 }
 
-// isEmpty tells whether the journal is that of a program that was killed between
-// making and writing it: nothing in the cluster was changed then.
-func isEmpty(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Size() == 0
-}
-
 func readJournal(path string) (journalData, error) {
 	var data journalData
 	if err := controlplane.ReadJournal(path, &data); err != nil {
@@ -75,7 +67,7 @@ func readJournal(path string) (journalData, error) {
 // caller can write its own. Dying in between leaves a fleet that only its expiry
 // removes, or resuming once more.
 func inherit(path string) error {
-	if isEmpty(path) {
+	if controlplane.IsEmptyJournal(path) {
 		return controlplane.RemoveJournal(path)
 	}
 	data, err := readJournal(path)

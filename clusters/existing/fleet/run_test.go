@@ -347,20 +347,25 @@ func TestAPodMayStoreResultsAndNothingElse(t *testing.T) {
 	w.expectNothingLeft()
 }
 
-func TestADeletedPodIsRunAgain(t *testing.T) {
-	w := newWorld(t)
+// firstOf gives that fate to the first pod of the index; all others play.
+func firstOf(index string, what fate) func(string) fate {
 	first := make(chan struct{}, 1)
 	first <- struct{}{}
-	n := w.startNodes(func(index string) fate {
-		if index == "1" {
+	return func(of string) fate {
+		if of == index {
 			select {
 			case <-first:
-				return hangs
+				return what
 			default:
 			}
 		}
 		return plays
-	})
+	}
+}
+
+func TestADeletedPodIsRunAgain(t *testing.T) {
+	w := newWorld(t)
+	n := w.startNodes(firstOf("1", hangs))
 	c := w.fleet(append(small, "--seeds", "1-20", "--shards", "2")...)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -391,18 +396,7 @@ func TestAShardWhoseNodeIsLostIsPlayedElsewhere(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	first := make(chan struct{}, 1)
-	first <- struct{}{}
-	n := w.startNodes(func(index string) fate {
-		if index == "1" {
-			select {
-			case <-first:
-				return isLost
-			default:
-			}
-		}
-		return plays
-	})
+	n := w.startNodes(firstOf("1", isLost))
 	c := w.fleet(append(small, "--seeds", "1-20", "--shards", "2")...)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
