@@ -15,6 +15,11 @@ import (
 	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
 )
 
+// lateCreateMax is how long after an ADD began its endpoint may still appear: the
+// 30 s of an ADD and, scaled like the quarantines, the time after which an API
+// server gives up on a request. The orphan quarantine must exceed it.
+const lateCreateMax = 40 * time.Second
+
 // commitLate takes calls from the gate. They are committed when the fault ends,
 // although their callers may have given up or died by then, as requests are that
 // were on their way.
@@ -26,11 +31,19 @@ func (w *world) commitLate(f *fault, calls []*call) {
 				w.reach(commitsLate)
 			}
 			w.note("late " + c.key)
-			a := w.answer(c)
+			a := w.answerLate(c)
 			w.tellCall(c, a)
 			c.answers <- a // whoever still waits takes it
 		}
 	})
+}
+
+// answerLate answers as usual, unless the API server has given up on the call.
+func (w *world) answerLate(c *call) answer {
+	if c.verb == "create" && strings.HasPrefix(c.actor.user, clusters.UserNodePrefix) && time.Since(c.actor.born) > lateCreateMax {
+		return answer{err: errTimeout{}}
+	}
+	return w.answer(c)
 }
 
 // underWay are the writes of an actor that wait at the gate, in a fixed order.

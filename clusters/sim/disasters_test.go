@@ -70,6 +70,25 @@ func TestADeletedNamespaceTakesItsNetwork(t *testing.T) {
 	}
 }
 
+func TestAnEndpointIsNotCreatedAfterTheOrphanQuarantine(t *testing.T) {
+	for late, want := range map[time.Duration]int{35 * time.Second: 2, 60 * time.Second: 1} {
+		plan := drawn(t, 1, true)
+		plan.World.Pods, plan.World.Nodes, plan.World.Replicas = 1, 1, 1
+		plan.Search, plan.Steps = schedule.Search{}, []schedule.Step{{Do: schedule.AwaitReady}, {Do: schedule.AwaitReady, Delay: 2 * time.Minute}}
+		plan.Faults = []schedule.SimFault{{Do: schedule.LateCall, On: "cni create danmeps", Nth: 1, For: late}}
+		out := Play(t, plan, Options{Start: startFixed})
+		created := 0
+		for _, r := range out.Records {
+			if r.Write != nil && r.Write.Type == history.Added && r.Write.Resource == "danmeps" {
+				created++
+			}
+		}
+		if out.Err != nil || !out.Fired[0] || created != want {
+			t.Errorf("late by %s: %d endpoints created, want %d; fired %v, %v", late, created, want, out.Fired, out.Err)
+		}
+	}
+}
+
 func TestOnlyWritesUnderWayAreCommittedLate(t *testing.T) {
 	w := &world{gate: newGate()}
 	mine, other := newActor("mine", "user"), newActor("other", "user")

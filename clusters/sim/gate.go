@@ -19,11 +19,12 @@ type actor struct {
 	isHeld   bool  // none of its calls gets through for now
 	snapshot int64 // what its caches may see instead of the present; 0 is the present
 
+	born time.Time
 	dead chan struct{} // closed when the process is gone: every call fails at once
 }
 
 func newActor(name, user string) *actor {
-	return &actor{name: name, user: user, dead: make(chan struct{})}
+	return &actor{name: name, user: user, born: time.Now(), dead: make(chan struct{})}
 }
 
 func (a *actor) isDead() bool {

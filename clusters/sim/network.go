@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -252,17 +253,16 @@ func (w *world) readBits(s *history.Snapshot) {
 // pending says in which way pods, endpoints and bits do not agree yet, or "".
 // It only decides when to stop waiting; what it means is for the checkers.
 func pending(s *history.Snapshot, pods int) string {
-	running, interfaces, owners, claimed := 0, 0, map[string]bool{}, map[string]int{}
+	missing, claimed := map[string]int{}, map[string]int{} // endpoints by pod UID, claims by address
+	running := 0
 	for _, p := range s.Pods {
-		if p.Ready {
+		missing[p.UID] = p.Interfaces
+		if p.Ready && !p.Terminating {
 			running++
-			interfaces += p.Interfaces
-			owners[p.UID] = true
 		}
 	}
-	owned := map[string]bool{}
 	for _, ep := range s.Endpoints {
-		owned[ep.PodUID] = owned[ep.PodUID] || owners[ep.PodUID]
+		missing[ep.PodUID]--
 		for _, a := range ep.Addresses {
 			claimed[a]++
 		}
@@ -273,8 +273,9 @@ func pending(s *history.Snapshot, pods int) string {
 			bits++
 		}
 	}
-	isAgreed := running == pods && len(s.Pods) == running && len(s.Endpoints) == interfaces &&
-		len(owned) == running && bits == len(claimed) && bits == len(s.Bits)
+	// Totals that agree say nothing: an endpoint too many may hide one too few.
+	isOwned := !slices.ContainsFunc(slices.Collect(maps.Values(missing)), func(n int) bool { return n != 0 })
+	isAgreed := running == pods && len(s.Pods) == running && isOwned && bits == len(claimed) && bits == len(s.Bits)
 	if isAgreed {
 		return ""
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/danm-chaos/danm-chaos/harness/history"
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
 )
 
@@ -25,6 +26,44 @@ func TestAFaultStrikesAtItsOpportunityAndAsOftenAsPlanned(t *testing.T) {
 	}
 	if f.at(watchPoint, "cleaner patch danmnets") != nil {
 		t.Error("struck at another kind of moment")
+	}
+}
+
+func TestTotalsThatAgreeAreNotAgreement(t *testing.T) {
+	pod := func(name string, interfaces int) history.SnapshotPod {
+		return history.SnapshotPod{Name: name, UID: name, Ready: true, Interfaces: interfaces}
+	}
+	ep := func(owner, address string) history.SnapshotEndpoint {
+		return history.SnapshotEndpoint{PodUID: owner, Addresses: []string{address}}
+	}
+	bits := []history.SnapshotBit{{Address: "10.0.0.1"}, {Address: "10.0.0.2"}}
+	for _, tt := range []struct {
+		name    string
+		s       history.Snapshot
+		isAgree bool
+	}{
+		{"each has its own", history.Snapshot{
+			Pods: []history.SnapshotPod{pod("a", 1), pod("b", 1)}, Bits: bits,
+			Endpoints: []history.SnapshotEndpoint{ep("a", "10.0.0.1"), ep("b", "10.0.0.2")},
+		}, true},
+		{"one of a dead pod stands for one that is missing", history.Snapshot{
+			Pods: []history.SnapshotPod{pod("a", 1), pod("b", 1)}, Bits: bits,
+			Endpoints: []history.SnapshotEndpoint{ep("a", "10.0.0.1"), ep("dead", "10.0.0.2")},
+		}, false},
+		{"one has too many and another too few", history.Snapshot{
+			Pods: []history.SnapshotPod{pod("a", 1), pod("b", 1)}, Bits: bits,
+			Endpoints: []history.SnapshotEndpoint{ep("a", "10.0.0.1"), ep("a", "10.0.0.2")},
+		}, false},
+		{"two claim one bit, and another is of nobody", history.Snapshot{
+			Pods: []history.SnapshotPod{pod("a", 1), pod("b", 1)}, Bits: bits,
+			Endpoints: []history.SnapshotEndpoint{ep("a", "10.0.0.1"), ep("b", "10.0.0.1")},
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := pending(&tt.s, len(tt.s.Pods)); (got == "") != tt.isAgree {
+				t.Errorf("pending %q", got)
+			}
+		})
 	}
 }
 

@@ -309,6 +309,34 @@ func TestRejects(t *testing.T) {
 		}, summary{Verdict: Invalid, Violations: []string{
 			"I1 LiveAttachment cleaner 10.10.10.15", "I2 SingleHolder cleaner 10.10.10.15", "I3 Convergence cleaner 10.10.10.15",
 		}}},
+		{"two live pods on one address, the endpoint of the first deleted and the address released again later, all by the cleaner", func(h *teller) {
+			h.records[1].Lane.Replicas = 2
+			h.deleteEndpoint(cleaner, h.add("n1", "p", a15))
+			h.clear(cleaner, a15)
+			third := h.add("n2", "r", a15)
+			h.lost("n2", third)
+			h.deletePod("r")
+			h.release(third)
+			h.add("n2", "q", a15)
+		}, summary{Verdict: Invalid, Violations: []string{
+			"I1 LiveAttachment cleaner 10.10.10.15", "I1 LiveAttachment cleaner 10.10.10.15", "I2 SingleHolder cleaner 10.10.10.15",
+			"I2 SingleHolder cleaner 10.10.10.15", "I3 Convergence cleaner 10.10.10.15",
+		}}},
+		{"the cleaner releases a dead pod's endpoint while another endpoint of a living pod still claims its address", func(h *teller) {
+			h.records[1].Lane.Replicas = 2
+			h.add("n1", "p", a15)
+			h.pod("r", "n2")
+			doubled := h.endpoint(node2, "r", a15)
+			h.attached("n2", doubled)
+			h.lost("n2", doubled)
+			h.deletePod("r")
+			h.release(doubled)
+			h.add("n2", "q", a15)
+		}, summary{
+			Verdict:    Invalid,
+			Violations: []string{"I1 LiveAttachment cleaner 10.10.10.15", "I2 SingleHolder cleaner 10.10.10.15", "I3 Convergence cleaner 10.10.10.15"},
+			Findings:   []string{"I2 SingleHolder cni 10.10.10.15"},
+		}},
 		{"two live pods on one address, whose ADDs overtake each other", func(h *teller) {
 			h.records[1].Lane.Replicas = 2
 			h.pod("p", "n1")
@@ -468,6 +496,20 @@ func TestFindings(t *testing.T) {
 			h.deleteEndpoint(node1, first)
 			h.deletePod("p")
 		}, []string{"I2 SingleHolder cni 10.10.10.15"}},
+		{"a CNI takes a pod's endpoint and address, which the cleaner later takes from a dead pod, for the next", func(h *teller) {
+			h.records[1].Lane.Replicas = 2
+			first := h.add("n1", "p", a15)
+			h.clear(node2, a15)
+			h.deleteEndpoint(node2, first)
+			dead := h.add("n2", "q", a15)
+			h.lost("n2", dead)
+			h.deletePod("q")
+			h.release(dead)
+			h.add("n2", "q", a15)
+		}, []string{
+			"I1 LiveAttachment cni 10.10.10.15", "I1 LiveAttachment cni 10.10.10.15", "I2 SingleHolder cni 10.10.10.15",
+			"I2 SingleHolder cni 10.10.10.15", "I3 Convergence cni 10.10.10.15",
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := tellOne(t)

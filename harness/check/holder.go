@@ -69,8 +69,9 @@ func (j *judge) checkHolders(key holding, holders []holder) {
 	}
 }
 
-// heldTwice blames the clear that made the second allocation possible, or the
-// second ADD if there was none.
+// heldTwice blames the clear that made the second allocation possible, whoever
+// took the endpoint from the first before that, or the second ADD if there was
+// neither.
 func (j *judge) heldTwice(key holding, first, second holder) Violation {
 	if first.from != nil && second.from != nil && second.from.created.place < first.from.created.place {
 		first, second = second, first
@@ -90,10 +91,19 @@ func (j *judge) heldTwice(key holding, first, second holder) Violation {
 	if clear == nil {
 		return j.at(j.by(v, second.from.created), second.start)
 	}
-	v.Blame = j.blame(clear.user())
+	culprit := clear.write
 	v.Message = fmt.Sprintf("%s cleared %s of %s (rv %d) while %s held it, so that %s got it too",
-		userOf(clear.write), key.addr, key.network, clear.RV, first.who(), second.who())
-	return j.by(v, clear.write)
+		userOf(culprit), key.addr, key.network, culprit.RV, first.who(), second.who())
+	if taken := first.from.deleted; taken != nil && taken.place < clear.place {
+		// Nothing claimed the address for the first any more, and others may have
+		// come and gone since, so clearing its bit was right for all that anybody
+		// could see. See bitMissing.
+		culprit = taken
+		v.Message = fmt.Sprintf("%s deleted %s (rv %d) while %s was live on it, so that %s got its %s of %s too",
+			userOf(culprit), first.from, culprit.RV, first.who(), second.who(), key.addr, key.network)
+	}
+	v.Blame = j.blame(culprit.user())
+	return j.by(v, culprit)
 }
 
 // enablingClear returns the clear between the two allocations, or nil.

@@ -43,6 +43,7 @@ type Played struct {
 	Counts     string               `json:"counts,omitempty"`
 	// These only where something is wrong, or was asked for.
 	Simulation *schedule.Simulation `json:"simulation,omitempty"` // with its choices
+	Told       []check.Violation    `json:"told,omitempty"`       // the findings themselves
 	Widths     []int                `json:"widths,omitempty"`
 	Trace      []string             `json:"trace,omitempty"`
 	Story      []string             `json:"story,omitempty"`

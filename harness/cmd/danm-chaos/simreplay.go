@@ -86,6 +86,9 @@ func (a *app) tellPlayed(p search.Played, cleaner string) {
 	for _, v := range p.Violations {
 		fmt.Fprintf(a.stdout, "%s: %s\n", v.Invariant, v.Message)
 	}
+	for _, v := range p.Told {
+		fmt.Fprintf(a.stdout, "not the cleaner's doing: %s: %s\n", v.Invariant, v.Message)
+	}
 	for _, u := range p.Unknowns {
 		fmt.Fprintf(a.stdout, "Unknown: %s\n", u)
 	}

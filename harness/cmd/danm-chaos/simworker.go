@@ -80,6 +80,7 @@ func player(t *testing.T) search.Player {
 		if j.Whole || report.Verdict != check.Valid {
 			plan.Choices, plan.Search = out.Choices, schedule.Search{}
 			p.Simulation, p.Widths, p.Trace, p.Story = &plan, out.Widths, out.Trace, out.Story
+			p.Told = report.Findings
 		}
 		return p
 	}
