@@ -34,6 +34,38 @@ func CleanJournals(folder, runID string, clean func(path string) error) error {
 	return errors.Join(errs...)
 }
 
+// Journal is what the journals of all kinds of clusters have in common.
+type Journal interface {
+	// Head returns the run, and the program that runs it: while that lives,
+	// nobody else undoes what it did.
+	Head() (runID string, owner Process)
+}
+
+// CleanJournal undoes what the journal of a dead run tells and removes it. A run
+// that still goes is left alone, and is an error if it was asked for.
+func CleanJournal[J Journal](path string, asked bool, out io.Writer, read func(path string) (J, error), undo func(J) error) error {
+	if IsEmptyJournal(path) {
+		fmt.Fprintf(out, "%s: empty journal removed\n", path)
+		return RemoveJournal(path)
+	}
+	data, err := read(path)
+	if err != nil {
+		return err
+	}
+	runID, owner := data.Head()
+	if owner.IsAlive() {
+		return LeaveAlone(runID, owner.PID, asked, out)
+	}
+	// The journal goes last: whatever fails before can be tried again.
+	for _, step := range []func() error{func() error { return undo(data) }, func() error { return RemoveJournal(path) }} {
+		if err := step(); err != nil {
+			return fmt.Errorf("cleaning run %s: %w", runID, err)
+		}
+	}
+	fmt.Fprintf(out, "run %s: cleaned\n", runID)
+	return nil
+}
+
 // IsEmptyJournal tells whether a journal is that of a program that was killed
 // between making and writing it: nothing else exists then.
 func IsEmptyJournal(path string) bool {

@@ -50,6 +50,9 @@ func (d journalData) options() Options {
 	}.withDefaults()
 }
 
+// Head implements controlplane.Journal.
+func (d journalData) Head() (string, controlplane.Process) { return d.RunID, d.Owner }
+
 // check refuses a journal that was not written by a run.
 func (d journalData) check(path string) error {
 	return controlplane.CheckJournal(path, d.Version, journalVersion, d.RunID)

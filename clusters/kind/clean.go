@@ -19,38 +19,25 @@ func Clean(ctx context.Context, runID string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return controlplane.CleanJournals(folder, runID, func(path string) error { return cleanRun(ctx, path, runID != "", out) })
+	return controlplane.CleanJournals(folder, runID, func(path string) error {
+		return controlplane.CleanJournal(path, runID != "", out, readJournal, func(data journalData) error { return undo(ctx, data, out) })
+	})
 }
 
-func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error {
-	if controlplane.IsEmptyJournal(path) {
-		fmt.Fprintf(out, "%s: empty journal removed\n", path)
-		return os.Remove(path)
-	}
-	data, err := readJournal(path)
-	if err != nil {
-		return err
-	}
-	if data.Owner.IsAlive() {
-		return controlplane.LeaveAlone(data.RunID, data.Owner.PID, asked, out)
-	}
+// undo takes away everything of a run.
+func undo(ctx context.Context, data journalData, out io.Writer) error {
 	killed, err := controlplane.KillMarked(ctx, data.RunID)
 	if err != nil {
-		return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
+		return err
 	}
 	if killed > 0 {
 		fmt.Fprintf(out, "run %s: killed %d processes\n", data.RunID, killed)
 	}
-	if err := remove(ctx, data, path, out); err != nil {
-		return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
-	}
-	fmt.Fprintf(out, "run %s: cleaned\n", data.RunID)
-	return nil
+	return remove(ctx, data, out)
 }
 
-// remove takes away everything of a run. The journal goes last: whatever fails
-// before can be tried again.
-func remove(ctx context.Context, data journalData, journal string, out io.Writer) error {
+// remove takes away everything but processes and the journal.
+func remove(ctx context.Context, data journalData, out io.Writer) error {
 	if err := removeContainers(ctx, data, out); err != nil {
 		return err
 	}
@@ -66,7 +53,7 @@ func remove(ctx context.Context, data journalData, journal string, out io.Writer
 	if err := os.RemoveAll(data.Folder); err != nil {
 		return fmt.Errorf("removing folder: %w", err)
 	}
-	return controlplane.RemoveJournal(journal)
+	return nil
 }
 
 func removeContainers(ctx context.Context, data journalData, out io.Writer) error {

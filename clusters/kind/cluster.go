@@ -375,7 +375,10 @@ func (c *Cluster) Close(ctx context.Context) error {
 		return fmt.Errorf("closing the kind cluster: %w", err)
 	}
 	// The logs are complete now that the API server is gone.
-	if err := errors.Join(c.closeFiles(ctx), remove(ctx, c.data, c.journal, io.Discard)); err != nil {
+	if err := errors.Join(c.closeFiles(ctx), remove(ctx, c.data, io.Discard)); err != nil {
+		return fmt.Errorf("closing the kind cluster: %w", err)
+	}
+	if err := controlplane.RemoveJournal(c.journal); err != nil {
 		return fmt.Errorf("closing the kind cluster: %w", err)
 	}
 	c.closed = true

@@ -35,6 +35,9 @@ func newJournalData(runID string) (journalData, error) {
 
 func folderName(runID string) string { return "danm-chaos-kind-" + runID }
 
+// Head implements controlplane.Journal.
+func (d journalData) Head() (string, controlplane.Process) { return d.RunID, d.Owner }
+
 // check refuses a journal that would make Clean remove something else than
 // what a run leaves.
 func (d journalData) check(path string) error {

@@ -20,39 +20,21 @@ func Clean(ctx context.Context, runID string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return controlplane.CleanJournals(folder, runID, func(path string) error { return cleanRun(ctx, path, runID != "", out) })
+	return controlplane.CleanJournals(folder, runID, func(path string) error {
+		return controlplane.CleanJournal(path, runID != "", out, readJournal, func(data journalData) error { return undo(ctx, data, out) })
+	})
 }
 
-func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error {
-	if controlplane.IsEmptyJournal(path) {
-		fmt.Fprintf(out, "%s: empty journal removed\n", path)
-		return controlplane.RemoveJournal(path)
-	}
-	data, err := readJournal(path)
+func undo(ctx context.Context, data journalData, out io.Writer) error {
+	reached, err := existing.Reach(ctx, existing.Options{RunID: data.RunID, Kubeconfig: data.Kubeconfig, Context: data.Context})
 	if err != nil {
 		return err
 	}
-	if data.Owner.IsAlive() {
-		return controlplane.LeaveAlone(data.RunID, data.Owner.PID, asked, out)
-	}
-	reached, err := existing.Reach(ctx, existing.Options{RunID: data.RunID, Kubeconfig: data.Kubeconfig, Context: data.Context})
-	if err != nil {
-		return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
-	}
 	if reached.Config.Host != data.Server {
-		return fmt.Errorf("cleaning run %s: context %s of %s is now %s, but the fleet was on %s",
-			data.RunID, data.Context, data.Kubeconfig, reached.Config.Host, data.Server)
+		return fmt.Errorf("context %s of %s is now %s, but the fleet was on %s", data.Context, data.Kubeconfig, reached.Config.Host, data.Server)
 	}
 	fmt.Fprintf(out, "run %s: removing its fleet from %s at %s\n", data.RunID, data.Context, data.Server)
-	if err := removeRun(ctx, reached.Core, data.RunID, out); err != nil {
-		return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
-	}
-	// The journal goes last: whatever fails before can be tried again.
-	if err := controlplane.RemoveJournal(path); err != nil {
-		return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
-	}
-	fmt.Fprintf(out, "run %s: cleaned\n", data.RunID)
-	return nil
+	return removeRun(ctx, reached.Core, data.RunID, out)
 }
 
 func readJournal(path string) (journalData, error) {

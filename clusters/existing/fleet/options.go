@@ -98,3 +98,6 @@ type journalData struct {
 	Server     string               `json:"server"`
 	Expires    time.Time            `json:"expires"`
 }
+
+// Head implements controlplane.Journal.
+func (d journalData) Head() (string, controlplane.Process) { return d.RunID, d.Owner }
