@@ -39,7 +39,7 @@ func TestObjectsGoThroughWhatTheyGoThroughOnARealControlPlane(t *testing.T) {
 	if testing.Short() || os.Getenv("KUBERNETES_BIN_DIR") == "" {
 		t.Skip("needs the Kubernetes programs in KUBERNETES_BIN_DIR")
 	}
-	for _, name := range []string{"node-shutdown", "force-delete-loop"} {
+	for _, name := range []string{"node-shutdown", "node-shutdown-backlog", "force-delete-loop"} {
 		t.Run(name, func(t *testing.T) {
 			real, planned := playForReal(t, name)
 			compareLives(t, real, livesHere(t, planned))

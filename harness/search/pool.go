@@ -132,15 +132,15 @@ func (p Pool) start(ctx context.Context) (*worker, error) {
 // long is made to show its goroutines.
 func (w *worker) do(ctx context.Context, j Job, answers chan<- Played) error {
 	if err := json.NewEncoder(w.in).Encode(j); err != nil {
-		return w.died(j, err)
+		return w.died(j, 0, err)
 	}
-	for {
+	for done := 0; ; done++ {
 		watchdog := time.AfterFunc(w.patience, func() { _ = w.cmd.Process.Signal(syscall.SIGQUIT) })
 		var a Played
 		err := w.out.Decode(&a)
 		watchdog.Stop()
 		if err != nil {
-			return w.died(j, err)
+			return w.died(j, done, err)
 		}
 		select {
 		case answers <- a:
@@ -153,16 +153,36 @@ func (w *worker) do(ctx context.Context, j Job, answers chan<- Played) error {
 	}
 }
 
-func (w *worker) died(j Job, cause error) error {
+func (w *worker) died(j Job, done int, cause error) error {
 	_ = w.cmd.Wait() // its own words say more
-	first := uint64(0)
+	return &Death{Job: j, Done: done, Words: w.stderr.String(), cause: cause}
+}
+
+// Death is the end of a worker in the middle of a job.
+type Death struct {
+	Job   Job
+	Done  int    // simulations of the job that were answered
+	Words string // what it said last
+	cause error
+}
+
+// Error implements error.
+func (d *Death) Error() string {
+	return fmt.Sprintf("a worker died in job %d, seed %d: %v\n%s", d.Job.Number, d.Seed(), d.cause, d.Words)
+}
+
+// Unwrap returns what was noticed of it.
+func (d *Death) Unwrap() error { return d.cause }
+
+// Seed is the one that the worker played when it died.
+func (d *Death) Seed() uint64 {
 	switch {
-	case j.Simulation != nil:
-		first = j.Simulation.Seed
-	case j.Shape != nil:
-		first = j.Shape.Seed
+	case d.Job.Simulation != nil:
+		return d.Job.Simulation.Seed
+	case d.Job.Shape != nil:
+		return d.Job.Shape.Seed + uint64(d.Done)
 	}
-	return fmt.Errorf("a worker died in job %d (from seed %d): %w\n%s", j.Number, first, cause, w.stderr.Bytes())
+	return 0
 }
 
 func (w *worker) close() {

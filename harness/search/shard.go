@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,7 +59,7 @@ func (s Shard) Split(n int) []Shard {
 }
 
 // shardVersion is the version of what EncodeShard writes. Others are refused.
-const shardVersion = 1
+const shardVersion = 2
 
 // ShardResult is what a shard found, small enough to be handed over through an
 // API: without what a replay of its failures shows again.
@@ -70,14 +71,13 @@ type ShardResult struct {
 	// Shrunk are failures made small, by seed.
 	Shrunk map[uint64]schedule.Simulation `json:"shrunk,omitempty"`
 	// Omitted is how many failures had no room, those of the highest seeds.
-	Omitted int `json:"omitted,omitempty"`
-	// Trouble says that the simulator is wrong. The totals mean nothing then.
-	Trouble string        `json:"trouble,omitempty"`
+	Omitted int           `json:"omitted,omitempty"`
 	Took    time.Duration `json:"tookNs"`
 }
 
 // EncodeShard compresses a result into at most max bytes. Failures that do not
 // fit are left out and counted: that the shard is Invalid stays in its counts.
+// Troubles stay, without the traces if need be.
 func EncodeShard(r ShardResult, max int) ([]byte, error) {
 	r.Version = shardVersion
 	r.Totals.Failures = withoutTraces(r.Totals.Failures)
@@ -92,10 +92,23 @@ func EncodeShard(r ShardResult, max int) ([]byte, error) {
 		case len(kept) > 0:
 			r.Totals.Failures = kept[:len(kept)/2]
 			r.Omitted += len(kept) - len(kept)/2
+		case r.makesTroublesBrief():
 		default:
 			return nil, fmt.Errorf("packing shard %s: %d bytes without any failure, %d are the most", r.Shard, len(data), max)
 		}
 	}
+}
+
+// makesTroublesBrief tells whether that made any of them shorter.
+func (r *ShardResult) makesTroublesBrief() bool {
+	isShorter := false
+	troubles := slices.Clone(r.Totals.Troubles)
+	for i, t := range troubles {
+		isShorter = isShorter || len(t.Once)+len(t.Again) > 0 || t.Simulation != nil
+		troubles[i] = t.brief()
+	}
+	r.Totals.Troubles = troubles
+	return isShorter
 }
 
 // withoutTraces leaves out what replaying the simulation tells again.
@@ -139,15 +152,16 @@ func DecodeShard(data []byte, want Shard) (ShardResult, error) {
 		return r, fmt.Errorf("unpacking shard %s: format %d, known is %d: use the image of this release", want, r.Version, shardVersion)
 	case r.Shard != want:
 		return r, fmt.Errorf("unpacking shard %s: it is of shard %s", want, r.Shard)
-	case r.Trouble == "" && !r.answers():
+	case !r.answers():
 		return r, fmt.Errorf("unpacking shard %s: it has %d seeds", want, r.Totals.Seeds)
 	}
 	return r, nil
 }
 
 // answers tells whether the shard was played to its end, or as far as its first
-// violation.
+// violation or trouble.
 func (r ShardResult) answers() bool {
 	played := uint64(r.Totals.Seeds)
-	return played == r.Shard.Seeds() || played < r.Shard.Seeds() && r.Totals.Verdicts[check.Invalid] > 0
+	hasReason := r.Totals.Verdicts[check.Invalid] > 0 || len(r.Totals.Troubles) > 0
+	return played == r.Shard.Seeds() || played < r.Shard.Seeds() && hasReason
 }

@@ -3,6 +3,7 @@ package search
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,10 +53,7 @@ func sweepShards(t *testing.T, s Sweep, n int) Totals {
 	var merged Totals
 	for _, shard := range shards {
 		s.First, s.Last = shard.First, shard.Last
-		totals, err := sweep(t, s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		totals := sweep(t, s)
 		data, err := EncodeShard(ShardResult{Shard: shard, Totals: totals}, 1<<20)
 		if err != nil {
 			t.Fatal(err)
@@ -71,10 +69,7 @@ func sweepShards(t *testing.T, s Sweep, n int) Totals {
 
 func TestShardsMergeToWhatOneProcessFinds(t *testing.T) {
 	s := Sweep{Pool: pool("honest"), Cleaner: "90", First: 3, Last: 152, KeepGoing: true}
-	whole, err := sweep(t, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := sweep(t, s)
 	for _, n := range []int{1, 4, 7} {
 		merged := sweepShards(t, s, n)
 		// Each shard runs its first seed twice, and a trace says nothing new.
@@ -146,6 +141,29 @@ func TestAResultThatDoesNotFitLosesFailuresAndSaysHowMany(t *testing.T) {
 	}
 	if _, err := EncodeShard(r, 10); err == nil {
 		t.Error("a result fits into ten bytes")
+	}
+}
+
+func TestATroubleThatDoesNotFitLosesItsTracesAndStays(t *testing.T) {
+	long := failed(9).Unknowns
+	r := ShardResult{Shard: Shard{1, 20}, Totals: Totals{Seeds: 4, Troubles: []Trouble{
+		{Kind: Diverged, Seed: 3, Scenario: "test", Message: "step 1", Once: long, Again: failed(8).Unknowns, Simulation: &schedule.Simulation{Seed: 3}},
+	}}}
+	for name, tt := range map[string]struct {
+		max  int
+		want []string
+	}{"there is room": {1 << 20, long}, "there is none": {1 << 10, nil}} {
+		data, err := EncodeShard(r, tt.max)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		back, err := DecodeShard(data, r.Shard)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := back.Totals.Troubles; len(got) != 1 || got[0].Message != "step 1" || !slices.Equal(got[0].Once, tt.want) {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 type Stress struct {
 	Pool        Pool
 	Cleaner     string
-	Shapes      []schedule.Shape // take turns
+	Shapes      []schedule.Shape // take turns as those of a Sweep do
 	First, Last uint64
 	Repeat      int
 	// Progress is called after every round; nil is allowed.
@@ -22,44 +22,54 @@ type Stress struct {
 // Stressed is what a stress found.
 type Stressed struct {
 	Runs        int
-	Divergences []string // the first difference of each
+	Divergences []Trouble
 }
 
 // Run runs the stress. Round after round takes all seeds, so that equal runs
 // lie far apart.
 func (s Stress) Run(ctx context.Context) (Stressed, error) {
-	var out Stressed
-	firsts := map[uint64]Played{}
-	seed, round, job := s.First, 0, 0
-	next := func() (Job, bool) {
-		if seed > s.Last {
-			seed, round = s.First, round+1
-		}
-		if round >= s.Repeat {
-			return Job{}, false
-		}
-		shape := s.Shapes[seed%uint64(len(s.Shapes))]
-		shape.Seed = seed
-		seed, job = seed+1, job+1
-		return Job{Number: job, Cleaner: s.Cleaner, Shape: &shape, Seeds: 1, Whole: true}, true
+	r := &stressing{Stress: s, seed: s.First, firsts: map[uint64]Played{}}
+	err := s.Pool.Run(ctx, r.next, r.took)
+	return r.found, err
+}
+
+// stressing is a stress under way. Its methods are called one at a time.
+type stressing struct {
+	Stress
+	seed   uint64 // of the next run
+	round  int
+	job    int
+	firsts map[uint64]Played
+	found  Stressed
+}
+
+func (r *stressing) next() (Job, bool) {
+	if r.seed > r.Last {
+		r.seed, r.round = r.First, r.round+1
 	}
-	took := func(p Played) error {
-		if p.Trouble != "" {
-			return fmt.Errorf("seed %d: %s", p.Seed, p.Trouble)
-		}
-		out.Runs++
-		first, isKnown := firsts[p.Seed]
-		switch {
-		case !isKnown:
-			firsts[p.Seed] = p
-		case first.Digest != p.Digest:
-			out.Divergences = append(out.Divergences, difference(first, p))
-		}
-		if s.Progress != nil && out.Runs%int(s.Last-s.First+1) == 0 {
-			s.Progress(out.Runs, len(out.Divergences))
-		}
-		return nil
+	if r.round >= r.Repeat {
+		return Job{}, false
 	}
-	err := s.Pool.Run(ctx, next, took)
-	return out, err
+	shape := shapeOf(r.Shapes, r.seed)
+	r.seed, r.job = r.seed+1, r.job+1
+	return Job{Number: r.job, Cleaner: r.Cleaner, Shape: &shape, Seeds: 1, Whole: true}, true
+}
+
+func (r *stressing) took(p Played) error {
+	scenario := shapeOf(r.Shapes, p.Seed).Scenario
+	if p.Trouble != "" {
+		return fmt.Errorf("seed %d of %s: %s", p.Seed, scenario, p.Trouble)
+	}
+	r.found.Runs++
+	first, isKnown := r.firsts[p.Seed]
+	switch {
+	case !isKnown:
+		r.firsts[p.Seed] = p
+	case first.Digest != p.Digest:
+		r.found.Divergences = append(r.found.Divergences, divergence(scenario, first, p))
+	}
+	if r.Progress != nil && r.found.Runs%int(r.Last-r.First+1) == 0 {
+		r.Progress(r.found.Runs, len(r.found.Divergences))
+	}
+	return nil
 }

@@ -18,7 +18,7 @@ const againOneIn = 20
 type Sweep struct {
 	Pool    Pool
 	Cleaner string
-	// Shapes take turns, seed by seed; the seed of each is set here.
+	// Shapes take turns, batch by batch; the seed of each is set here.
 	Shapes      []schedule.Shape
 	First, Last uint64
 	// For ends the sweep early; 0 does not.
@@ -34,17 +34,31 @@ type Sweep struct {
 // errEnough ends a sweep whose question is answered.
 var errEnough = errors.New("enough is known")
 
-// Run runs the sweep. The error says that the simulator is wrong; what the
-// cleaner did is in the totals.
-func (s Sweep) Run(ctx context.Context) (Totals, error) {
+// Run runs the sweep. Trouble ends it, and is in the totals beside everything
+// that was found before.
+func (s Sweep) Run(ctx context.Context) Totals {
 	r := &sweeping{Sweep: s, began: s.Now(), seed: s.First, firsts: map[uint64]*Played{}}
 	err := s.Pool.Run(ctx, r.next, r.took)
-	if errors.Is(err, errEnough) || ctx.Err() != nil {
-		err = nil
+	if err != nil && !errors.Is(err, errEnough) && ctx.Err() == nil {
+		r.troubled(r.troubleOf(err))
 	}
 	r.totals.Took = s.Now().Sub(r.began)
-	return r.totals, err
+	return r.totals
 }
+
+// troubleOf is what is to be known of an error of the pool.
+func (r *sweeping) troubleOf(err error) Trouble {
+	var death *Death
+	if !errors.As(err, &death) {
+		return Trouble{Kind: Died, Seed: r.First, Message: err.Error()}
+	}
+	return Trouble{
+		Kind: Died, Seed: death.Seed(), Scenario: r.scenarioOf(death.Seed()), Words: death.Words,
+		Message: fmt.Sprintf("a worker died or hung: %v", death.Unwrap()),
+	}
+}
+
+func (r *sweeping) troubled(t Trouble) { r.totals.Merge(Totals{Troubles: []Trouble{t}}) }
 
 // sweeping is a sweep under way. Its methods are called one at a time.
 type sweeping struct {
@@ -89,17 +103,22 @@ func (r *sweeping) next() (Job, bool) {
 // isTwice tells whether a seed is run a second time.
 func (r *sweeping) isTwice(seed uint64) bool { return seed%againOneIn == 0 || seed == r.First }
 
-// shapeOf returns the shape that a seed has, whatever else is run. All seeds of
-// a batch have the same.
-func (r *sweeping) shapeOf(seed uint64) schedule.Shape {
-	shape := r.Shapes[(seed/againOneIn)%uint64(len(r.Shapes))]
+func (r *sweeping) shapeOf(seed uint64) schedule.Shape { return shapeOf(r.Shapes, seed) }
+
+func (r *sweeping) scenarioOf(seed uint64) string { return r.shapeOf(seed).Scenario }
+
+// shapeOf returns the shape that a seed has among these, whatever else is run
+// and whoever runs it. All seeds of a batch have the same.
+func shapeOf(shapes []schedule.Shape, seed uint64) schedule.Shape {
+	shape := shapes[(seed/againOneIn)%uint64(len(shapes))]
 	shape.Seed = seed
 	return shape
 }
 
 func (r *sweeping) took(p Played) error {
 	if p.Trouble != "" {
-		return fmt.Errorf("seed %d: %s", p.Seed, p.Trouble)
+		r.troubled(Trouble{Kind: Unplayed, Seed: p.Seed, Scenario: r.scenarioOf(p.Seed), Message: p.Trouble})
+		return errEnough
 	}
 	if r.isTwice(p.Seed) {
 		first := r.firsts[p.Seed]
@@ -107,7 +126,7 @@ func (r *sweeping) took(p Played) error {
 			delete(r.firsts, p.Seed)
 			r.totals.Again++
 			if first.Digest != p.Digest {
-				r.totals.Divergence = difference(*first, p)
+				r.troubled(divergence(r.scenarioOf(p.Seed), *first, p))
 				return errEnough
 			}
 			return nil
@@ -123,22 +142,4 @@ func (r *sweeping) took(p Played) error {
 		return errEnough
 	}
 	return nil
-}
-
-// difference names the first step in which two runs of one seed differ.
-func difference(a, b Played) string {
-	for i := range max(len(a.Trace), len(b.Trace)) {
-		one, other := lineOf(a.Trace, i), lineOf(b.Trace, i)
-		if one != other {
-			return fmt.Sprintf("seed %d, step %d: once %q, once %q", a.Seed, i, one, other)
-		}
-	}
-	return fmt.Sprintf("seed %d: equal steps, different records", a.Seed)
-}
-
-func lineOf(lines []string, i int) string {
-	if i < len(lines) {
-		return lines[i]
-	}
-	return "the end"
 }

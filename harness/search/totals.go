@@ -26,8 +26,9 @@ type Totals struct {
 	Reached  map[string]int             `json:"reached"`
 	Digest   Digest                     `json:"digest"`
 	Failures []Played                   `json:"failures,omitempty"` // not Valid; those of the lowest seeds, in order
-	// Divergence is the first difference between two runs of one seed.
-	Divergence string `json:"divergence,omitempty"`
+	// Troubles say that the simulator is wrong; in the order of their seeds. The
+	// rest is what was found besides.
+	Troubles []Trouble `json:"troubles,omitempty"`
 	// Took is what a clock on the wall says. Whoever waits for the whole sets it;
 	// parts that were played side by side do not add up.
 	Took time.Duration `json:"-"`
@@ -90,7 +91,7 @@ func (t *Totals) Merge(part Totals) {
 	t.Planned = sumOf(t.Planned, part.Planned)
 	t.Fired = sumOf(t.Fired, part.Fired)
 	t.Reached = sumOf(t.Reached, part.Reached)
-	t.Divergence = cmp.Or(t.Divergence, part.Divergence)
+	t.Troubles = merged(t.Troubles, part.Troubles)
 	if len(part.Failures) == 0 {
 		return
 	}

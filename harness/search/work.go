@@ -77,9 +77,10 @@ func Work(in io.Reader, out io.Writer, play Player) error {
 			if err := encoder.Encode(p); err != nil {
 				return fmt.Errorf("writing an answer: %w", err)
 			}
-		}
-		if err := answers.Flush(); err != nil {
-			return fmt.Errorf("writing an answer: %w", err)
+			// One by one, so that nothing is lost if the next seed hangs.
+			if err := answers.Flush(); err != nil {
+				return fmt.Errorf("writing an answer: %w", err)
+			}
 		}
 	}
 }

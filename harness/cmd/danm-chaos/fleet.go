@@ -218,8 +218,7 @@ func (c *campaign) took(name string, data []byte) (more bool, err error) {
 		return false, err
 	}
 	c.gathered[shard] = r
-	isWrong := r.Trouble != "" || r.Totals.Divergence != ""
-	return !isWrong && (c.plan.KeepGoing || r.Totals.Verdicts[check.Invalid] == 0), nil
+	return len(r.Totals.Troubles) == 0 && (c.plan.KeepGoing || r.Totals.Verdicts[check.Invalid] == 0), nil
 }
 
 // told prints how far all shards together got.
@@ -266,12 +265,9 @@ func (c *campaign) merged() search.Totals {
 
 // conclude reports like a search of one process.
 func (c *campaign) conclude(ctx context.Context) error {
-	if code := c.printTrouble(); code != exitValid {
-		return exitWith(worse(code, c.cleanCode()))
-	}
 	t := c.merged()
 	t.Took = c.duration()
-	s := searched{sweep: c.sweep, totals: t, missing: slices.Concat(c.lacks(), missing(ctx, c.sweep, t)), dir: c.folder.runDir, started: c.plan.Started}
+	s := searched{sweep: c.sweep, flags: c.flags.runFlags, totals: t, missing: slices.Concat(c.lacks(), missing(ctx, c.sweep, t)), dir: c.folder.runDir, started: c.plan.Started}
 	if commits := c.commits(); len(commits) == 1 {
 		s.commit = commits[0]
 	}
@@ -300,23 +296,6 @@ func (c *campaign) duration() time.Duration {
 		slowest = max(slowest, r.Took)
 	}
 	return slowest
-}
-
-// printTrouble tells that the simulator is wrong, if a shard found that.
-func (c *campaign) printTrouble() int {
-	code := exitValid
-	for _, shard := range c.plan.Shards {
-		r := c.gathered[shard]
-		trouble := r.Trouble
-		if r.Totals.Divergence != "" {
-			trouble = "two runs of one seed differ: " + r.Totals.Divergence
-		}
-		if trouble != "" {
-			fmt.Fprintf(c.app.stderr, "danm-chaos: bug in the simulator: shard %s: %s\n", shard, trouble)
-			code = exitHarnessBug
-		}
-	}
-	return code
 }
 
 // cleanCode tells what is left in the cluster, and how to remove it.

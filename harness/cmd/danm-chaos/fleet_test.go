@@ -100,6 +100,13 @@ func TestAFleetIsResumedFromItsFolder(t *testing.T) {
 	}
 }
 
+// inTrouble has the first seed of a shard show that the simulator is wrong.
+func inTrouble(kind search.TroubleKind, message string) func(*search.ShardResult) {
+	return func(r *search.ShardResult) {
+		r.Totals.Troubles = []search.Trouble{{Kind: kind, Seed: r.Shard.First, Scenario: "node-shutdown", Message: message}}
+	}
+}
+
 func TestWhatIsMissingOfAFleetDecidesItsVerdict(t *testing.T) {
 	wrong := func(r *search.ShardResult) {
 		seed := r.Shard.First
@@ -114,6 +121,7 @@ func TestWhatIsMissingOfAFleetDecidesItsVerdict(t *testing.T) {
 		lost   map[int]string
 		want   int
 		said   []string
+		left   []string // files of the run directory
 	}{
 		{name: "all are there", want: exitValid, said: []string{"Valid", "run node-shutdown --cluster sim --cleaner fixed --seeds 1-20"}},
 		{name: "one is lost", lost: map[int]string{1: "exit code 137"}, want: exitUnknown,
@@ -123,10 +131,13 @@ func TestWhatIsMissingOfAFleetDecidesItsVerdict(t *testing.T) {
 			said: []string{"seed 1: I1 LiveAttachment: gone", "failure-1.json"}},
 		{name: "one is of another build", change: map[int]func(*search.ShardResult){2: func(r *search.ShardResult) { r.Commit = "c2" }}, want: exitUnknown,
 			said: []string{"shards were played by different builds: c1, c2"}},
-		{name: "the simulator is wrong", change: map[int]func(*search.ShardResult){3: func(r *search.ShardResult) { r.Trouble = "stuck" }}, want: exitHarnessBug,
-			said: []string{"bug in the simulator: shard 16-20: stuck"}},
-		{name: "two runs of a seed differ", change: map[int]func(*search.ShardResult){1: func(r *search.ShardResult) { r.Totals.Divergence = "seed 6" }}, want: exitHarnessBug,
-			said: []string{"two runs of one seed differ: seed 6"}},
+		{name: "the simulator is wrong", change: map[int]func(*search.ShardResult){3: inTrouble(search.Unplayed, "stuck")}, want: exitHarnessBug,
+			said: []string{"bug in the simulator: error, seed 16 of node-shutdown: stuck", "run node-shutdown --cluster sim --cleaner fixed --seeds 16-16\n"}},
+		{name: "two runs of a seed differ", change: map[int]func(*search.ShardResult){1: inTrouble(search.Diverged, "step 3")}, want: exitHarnessBug,
+			said: []string{"bug in the simulator: divergence, seed 6 of node-shutdown: step 3", "stress node-shutdown --cluster sim --cleaner fixed --seeds 6-6 --repeat 200\n"}},
+		{name: "two runs of a seed differ, another is wrong, one is lost", change: map[int]func(*search.ShardResult){0: wrong, 1: inTrouble(search.Diverged, "step 3")},
+			lost: map[int]string{2: "gone"}, want: exitHarnessBug, left: []string{"failure-1.json", "failure-1.small.json", "divergence-6.json", "run.json", "verdicts.json"},
+			said: []string{"seed 1: I1 LiveAttachment: gone", "verdicts: 10 Valid, 1 Invalid", "seeds 11-15 are lost: gone", "stress node-shutdown"}},
 		{name: "failures had no room", change: map[int]func(*search.ShardResult){0: func(r *search.ShardResult) { wrong(r); r.Omitted = 7 }}, want: exitInvalid,
 			said: []string{"seeds 1-5: 7 failures more had no room"}},
 	}
@@ -150,6 +161,11 @@ func TestWhatIsMissingOfAFleetDecidesItsVerdict(t *testing.T) {
 					t.Errorf("it does not say %q:\n%s", want, text)
 				}
 			}
+			for _, file := range tt.left {
+				if _, err := os.Stat(c.folder.join(file)); err != nil {
+					t.Error(err)
+				}
+			}
 		})
 	}
 }
@@ -158,7 +174,6 @@ func TestAViolationIsEnoughUnlessAllAreWanted(t *testing.T) {
 	invalid := func(r *search.ShardResult) {
 		r.Totals.Verdicts = map[check.Verdict]int{check.Valid: 4, check.Invalid: 1}
 	}
-	trouble := func(r *search.ShardResult) { r.Trouble = "stuck" }
 	for _, tt := range []struct {
 		name   string
 		args   []string
@@ -168,7 +183,7 @@ func TestAViolationIsEnoughUnlessAllAreWanted(t *testing.T) {
 		{"nothing wrong", nil, nil, true},
 		{"a violation", nil, invalid, false},
 		{"a violation, and going on", []string{"--keep-going"}, invalid, true},
-		{"a simulator that is wrong, and going on", []string{"--keep-going"}, trouble, false},
+		{"a simulator that is wrong, and going on", []string{"--keep-going"}, inTrouble(search.Unplayed, "stuck"), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, _, _ := newCampaign(t, tt.args...)

@@ -116,17 +116,15 @@ func (f shardFlags) restConfig() (*rest.Config, error) {
 func (a *app) searchShard(ctx context.Context, s search.Sweep, shrinkFor time.Duration) (search.ShardResult, error) {
 	commit, _ := buildVersions()
 	r := search.ShardResult{Shard: search.Shard{First: s.First, Last: s.Last}, Commit: commit}
-	var trouble error
-	r.Totals, trouble = s.Run(ctx)
+	r.Totals = s.Run(ctx)
 	r.Took = r.Totals.Took
 	if ctx.Err() != nil {
 		return r, fmt.Errorf("playing shard %s: %w", r.Shard, context.Cause(ctx))
 	}
-	if trouble != nil {
-		r.Trouble = trouble.Error()
-		return r, nil
-	}
 	a.sayProgress(r.Totals)
+	if len(r.Totals.Troubles) > 0 {
+		return r, nil // what would shrink may hang, too
+	}
 	var err error
 	r.Shrunk, err = shrinkFailures(ctx, s, r.Totals.Failures, shrinkFor)
 	return r, err
@@ -135,7 +133,7 @@ func (a *app) searchShard(ctx context.Context, s search.Sweep, shrinkFor time.Du
 // sayProgress writes the totals so far as a line, which the fleet reads from the
 // log.
 func (a *app) sayProgress(t search.Totals) {
-	t.Failures = nil
+	t.Failures, t.Troubles = nil, nil
 	if err := json.NewEncoder(a.stdout).Encode(t); err != nil {
 		fmt.Fprintf(a.stderr, "danm-chaos: telling how far it got: %v\n", err)
 	}

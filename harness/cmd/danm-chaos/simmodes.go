@@ -66,11 +66,7 @@ func (a *app) sieveAll(ctx context.Context, f runFlags, names []string) error {
 		sieve.Of = append(sieve.Of, sim)
 	}
 	began := time.Now()
-	out, err := sieve.Run(ctx)
-	if err != nil && ctx.Err() == nil {
-		fmt.Fprintf(a.stderr, "danm-chaos: bug in the simulator: %v\n", err)
-		return exitWith(exitHarnessBug)
-	}
+	out, trouble := sieve.Run(ctx)
 	table := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "fault\tplaces\t")
 	for _, kind := range slices.Sorted(maps.Keys(out.Places)) {
@@ -79,10 +75,15 @@ func (a *app) sieveAll(ctx context.Context, f runFlags, names []string) error {
 	table.Flush()
 	fmt.Fprintf(a.stdout, "%d plans in %s\n", out.Played, time.Since(began).Round(time.Millisecond))
 	verdict := check.Valid
-	if ctx.Err() != nil {
+	if trouble != nil || ctx.Err() != nil {
 		verdict = check.Unknown
 	}
-	return a.concludeMode(f, out.Failures, verdict)
+	concluded := a.concludeMode(f, out.Failures, verdict)
+	if trouble != nil && ctx.Err() == nil {
+		fmt.Fprintf(a.stderr, "danm-chaos: bug in the simulator: %v\n", trouble)
+		return exitWith(exitHarnessBug)
+	}
+	return concluded
 }
 
 // concludeMode stores what failed, and says how to see it again.

@@ -3,15 +3,18 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/danm-chaos/danm-chaos/clusters/danmcni"
 	"github.com/danm-chaos/danm-chaos/clusters/sim"
 	"github.com/danm-chaos/danm-chaos/harness"
 	"github.com/danm-chaos/danm-chaos/harness/check"
@@ -125,6 +128,11 @@ func (a *app) runSim(ctx context.Context, f runFlags, names []string) error {
 	}
 	ctx, signals := catchInterrupts(ctx, a.stderr)
 	defer signals.release()
+	return a.sweep(ctx, f, s)
+}
+
+// sweep runs a search and reports it.
+func (a *app) sweep(ctx context.Context, f runFlags, s search.Sweep) error {
 	started := time.Now()
 	dir, err := newRunDir(f.out, started, s.First)
 	if err != nil {
@@ -135,16 +143,8 @@ func (a *app) runSim(ctx context.Context, f runFlags, names []string) error {
 	s.Progress = func(t search.Totals) {
 		fmt.Fprintf(a.stdout, "%6d seeds, %.0f/s, %.0f steps/s\n", t.Seeds, rate(t.Seeds, t.Took), rate(int(t.Steps), t.Took))
 	}
-	totals, err := s.Run(ctx)
-	if err != nil {
-		fmt.Fprintf(a.stderr, "danm-chaos: bug in the simulator: %v\n", err)
-		return exitWith(exitHarnessBug)
-	}
-	if totals.Divergence != "" {
-		fmt.Fprintf(a.stderr, "danm-chaos: bug in the simulator: two runs of one seed differ: %s\n", totals.Divergence)
-		return exitWith(exitHarnessBug)
-	}
-	code, err := a.concludeSearch(searched{sweep: s, totals: totals, missing: missing(ctx, s, totals), dir: dir, started: started})
+	totals := s.Run(ctx)
+	code, err := a.concludeSearch(searched{sweep: s, flags: f, totals: totals, missing: missing(ctx, s, totals), dir: dir, started: started})
 	if err != nil {
 		return err
 	}
@@ -154,6 +154,7 @@ func (a *app) runSim(ctx context.Context, f runFlags, names []string) error {
 // searched is a search that is over, wherever its seeds were played.
 type searched struct {
 	sweep   search.Sweep
+	flags   runFlags
 	totals  search.Totals
 	missing []string // that keeps it from being Valid
 	dir     runDir
@@ -162,8 +163,15 @@ type searched struct {
 	resume  string // command line that plays what is left; empty if nothing is
 }
 
-// concludeSearch writes and prints what was found and returns the exit code.
+// concludeSearch writes and prints what was found and returns the exit code. A
+// simulator that is wrong comes first, and hides nothing.
 func (a *app) concludeSearch(s searched) (int, error) {
+	for _, t := range s.totals.Troubles {
+		fmt.Fprintf(a.stderr, "danm-chaos: bug in the simulator: %s\n", t)
+		if err := storeJSON(s.troublePath(t), t); err != nil {
+			return exitHarnessBug, err
+		}
+	}
 	result, err := s.result()
 	if err != nil {
 		return exitUnknown, err
@@ -174,6 +182,9 @@ func (a *app) concludeSearch(s searched) (int, error) {
 		return exitUnknown, err
 	}
 	a.printVerdict(result, s.totals)
+	if len(s.totals.Troubles) > 0 {
+		return exitHarnessBug, nil
+	}
 	return codeOf(result.Verdict), nil
 }
 
@@ -200,6 +211,9 @@ const coverageSeeds = 2000
 // was broken off answers another question than the one that was asked.
 func missing(ctx context.Context, s search.Sweep, t search.Totals) []string {
 	var lacks []string
+	for _, trouble := range t.Troubles {
+		lacks = append(lacks, "bug in the simulator: "+trouble.String())
+	}
 	if ctx.Err() != nil {
 		lacks = append(lacks, interruptedAfter(s, t))
 	}
@@ -245,22 +259,53 @@ func (s searched) failurePath(seed uint64, kind string) string {
 	return s.dir.join(fmt.Sprintf("failure-%d%s.json", seed, kind))
 }
 
+// troublePath is where somebody finds what is to be known of a trouble.
+func (s searched) troublePath(t search.Trouble) string {
+	return s.dir.join(fmt.Sprintf("%s-%d.json", t.Kind, t.Seed))
+}
+
 // reproduce is the command that shows the worst of what was found again, or
 // goes on where the search did not come to its end.
 func (s searched) reproduce() string {
 	t := s.totals
 	switch {
+	case len(t.Troubles) > 0:
+		return s.again(t.Troubles[0])
 	case len(t.Failures) > 0:
 		return commandLine(programName(), "replay", s.failurePath(t.Failures[0].Seed, ""))
 	case s.resume != "":
 		return s.resume
 	}
-	line := slices.Concat([]string{programName(), "run"}, namesOf(s.sweep), []string{"--cluster", simCluster, "--cleaner", s.sweep.Cleaner,
-		"--seeds", fmt.Sprintf("%d-%d", s.sweep.First, s.sweep.First+uint64(max(0, t.Seeds-1)))})
-	if s.sweep.Shapes[0].DryRunPercent == 100 {
-		line = append(line, "--dry-run")
+	played := search.Shard{First: s.sweep.First, Last: s.sweep.First + uint64(max(0, t.Seeds-1))}
+	return s.commandLine("run", namesOf(s.sweep), played)
+}
+
+// againRepeat is how often a seed is played that differed once: it may take many
+// runs until it does so again.
+const againRepeat = 200
+
+// again is the command that may show a trouble again.
+func (s searched) again(t search.Trouble) string {
+	names, seeds := namesOf(s.sweep), search.Shard{First: t.Seed, Last: t.Seed}
+	if t.Scenario != "" {
+		names = []string{t.Scenario}
 	}
-	return commandLine(line...)
+	if t.Kind == search.Diverged {
+		return s.commandLine("stress", names, seeds) + " " + commandLine("--repeat", fmt.Sprint(againRepeat))
+	}
+	return s.commandLine("run", names, seeds)
+}
+
+// commandLine is the line that plays seeds as this search did.
+func (s searched) commandLine(command string, names []string, seeds search.Shard) string {
+	line := slices.Concat([]string{programName(), command}, names, []string{"--cluster", simCluster, "--cleaner", s.sweep.Cleaner, "--seeds", seeds.String()})
+	return commandLine(line...) + changed([]setting{
+		{"--danm-api", s.flags.group, string(defaultGroup)},
+		{"--cni", s.flags.cni, string(danmcni.Danm43)},
+		{"--pods", fmt.Sprint(s.flags.pods), "0"},
+		{"--blame", s.flags.blame, string(check.BlameCleaner)},
+		{"--dry-run", fmt.Sprint(s.flags.dryRun), "false"},
+	})
 }
 
 func namesOf(s search.Sweep) []string {
@@ -269,6 +314,18 @@ func namesOf(s search.Sweep) []string {
 		names = append(names, shape.Scenario)
 	}
 	return names
+}
+
+// storeJSON stores something that people read.
+func storeJSON(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return fmt.Errorf("storing %s: %w", filepath.Base(path), err)
+	}
+	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("storing %s: %w", filepath.Base(path), err)
+	}
+	return nil
 }
 
 func storeSimulation(path string, s schedule.Simulation) error {
