@@ -65,8 +65,8 @@ func newController(cl clients, cfg Config, found discovered, m *metrics, events 
 		return nil, err
 	}
 	c.breaker.setGroups(found.both)
-	c.endpointQueue = newQueue[string](cfg, "endpoints")
-	c.networkQueue = newQueue[danm.NetworkRef](cfg, "networks")
+	c.endpointQueue = newQueue[string](cfg)
+	c.networkQueue = newQueue[danm.NetworkRef](cfg)
 	return c, c.addHandlers()
 }
 
@@ -75,10 +75,11 @@ func newController(cl clients, cfg Config, found discovered, m *metrics, events 
 // back at the very moment at which it is tried again.
 const retryDelayMax = 29 * time.Second
 
-func newQueue[T comparable](cfg Config, name string) workqueue.TypedRateLimitingInterface[T] {
+// newQueue gives its queue no name: one that has a name reports, twice a second,
+// to whatever some package has made the process's provider of metrics.
+func newQueue[T comparable](cfg Config) workqueue.TypedRateLimitingInterface[T] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[T](50*time.Millisecond, retryDelayMax)
-	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
-		workqueue.TypedRateLimitingQueueConfig[T]{Name: name, Clock: cfg.Clock})
+	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[T]{Clock: cfg.Clock})
 }
 
 // run works until the context ends, finishes what it has begun, and returns
