@@ -352,7 +352,7 @@ func (a *app) printTotals(t search.Totals, missing []string) {
 	fmt.Fprintf(a.stdout, "\n%d seeds and %d of them twice in %s: %.0f seeds/s, %.0f steps/s, %d steps a run, %s of virtual time\n",
 		t.Seeds, t.Again, t.Took.Round(time.Millisecond), rate(t.Seeds+t.Again, t.Took), rate(int(t.Steps), t.Took),
 		int(t.Steps)/max(1, t.Seeds), t.Virtual.Round(time.Minute))
-	fmt.Fprintf(a.stdout, "verdicts: %d Valid, %d Invalid, %d Unknown; %d findings about DANM's own CNI\n",
+	fmt.Fprintf(a.stdout, "verdicts: %d Valid, %d Invalid, %d Unknown; %d findings not held against the cleaner\n",
 		t.Verdicts[check.Valid], t.Verdicts[check.Invalid], t.Verdicts[check.Unknown], t.Findings)
 	fmt.Fprintf(a.stdout, "digest of all histories: %s\n\n", t.Digest)
 	out := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
