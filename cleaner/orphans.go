@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -167,6 +168,10 @@ func (c *controller) clearOrphans(ctx context.Context, ref danm.NetworkRef) erro
 	if err != nil {
 		return err
 	}
+	isSetAside, err := c.liveReservedIPs(ctx)
+	if err != nil {
+		return err
+	}
 	network, err := c.liveNetwork(ctx, ref)
 	if err != nil || network == nil || network.IsPaused() {
 		return err
@@ -180,7 +185,7 @@ func (c *controller) clearOrphans(ctx context.Context, ref danm.NetworkRef) erro
 	for _, b := range sortedBits(ripe) {
 		r, set := rises[b]
 		if !set || !ps.isSet(b) || ps.isReserved(b) || r.since.After(ripe[b]) || claims[ps.addr(b)] ||
-			c.isReservedIP(ref, ps.addr(b)) || !c.cfg.scope.Clears(ref, ps.addr(b)) {
+			isSetAside(ref, ps.addr(b)) || !c.cfg.scope.Clears(ref, ps.addr(b)) {
 			continue
 		}
 		ps[b.family].Clear(b.index)
@@ -286,6 +291,22 @@ func (c *controller) liveClaims(ctx context.Context, ref danm.NetworkRef) (map[n
 		return nil, fmt.Errorf("listing endpoints of %s: %w", ref, err)
 	}
 	return claims, nil
+}
+
+// liveReservedIPs lists what is set aside. A ReservedIP needs no endpoint, so
+// that a cache which is behind would make its bit an orphan.
+func (c *controller) liveReservedIPs(ctx context.Context) (isSetAside func(danm.NetworkRef, netip.Addr) bool, err error) {
+	var all []*unstructured.Unstructured
+	if c.caches.reservedIPs != nil {
+		list := c.danm.Dynamic.Resource(c.danm.Group.Resource(danm.ReservedIPResource)).List
+		err = eachPage(ctx, list, func(u *unstructured.Unstructured) error { all = append(all, u); return nil })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing ReservedIPs: %w", err)
+	}
+	return func(ref danm.NetworkRef, a netip.Addr) bool {
+		return slices.ContainsFunc(all, func(u *unstructured.Unstructured) bool { return danm.ReservesAddress(u, ref, a) })
+	}, nil
 }
 
 // isReservedIP tells whether a ReservedIP object sets the address aside.

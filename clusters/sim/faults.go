@@ -404,6 +404,8 @@ func (w *world) hit(f *fault) bool {
 		return w.migrate(f)
 	case schedule.MoveEndpoints:
 		return w.moveEndpoints(f)
+	case schedule.ReserveAddress:
+		return w.reserveAddress()
 	case schedule.RenewMirror:
 		return w.renewMirror()
 	case schedule.HidePods:

@@ -25,7 +25,7 @@ func featured(t *testing.T, seed uint64, f schedule.Feature) schedule.Simulation
 func TestTheShippedCleanerIsRightInAWorldOutOfTheOrdinary(t *testing.T) {
 	for f, reaches := range map[schedule.Feature]string{
 		schedule.LegacyEndpoints: isUnsigned, schedule.HiddenPods: seesNone, schedule.HalfMigrated: areAway, schedule.LateAdds: isMisnamed,
-		schedule.StaticPods: isRenewed,
+		schedule.StaticPods: isRenewed, schedule.ReservedAddresses: setAsideAnew,
 	} {
 		t.Run(string(f), func(t *testing.T) {
 			reached := 0

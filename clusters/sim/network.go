@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -264,7 +263,7 @@ func (w *world) readBits(s *history.Snapshot) {
 				continue
 			}
 			addr := pool.Addr(i).String()
-			if _, reserved := pool.Reserved(i); reserved {
+			if _, reserved := pool.Reserved(i); reserved || w.isSetAside(pool.Addr(i)) {
 				s.Reserved = append(s.Reserved, addr)
 			} else {
 				s.Bits = append(s.Bits, history.SnapshotBit{Family: int(spec.Family), Index: i, Address: addr})
@@ -312,10 +311,5 @@ func counts(s *history.Snapshot) string {
 
 // mergePatch changes one field of the network, as a person would.
 func (w *world) mergePatch(fields map[string]any) {
-	data, err := json.Marshal(fields)
-	if err != nil {
-		w.fail(err)
-		return
-	}
-	w.do(userAdmin, http.MethodPatch, w.networksPath()+"/"+networkName, json.RawMessage(data))
+	w.patchObject(w.networksPath()+"/"+networkName, fields)
 }

@@ -37,7 +37,7 @@ func (r *recorder) add(record history.Record) {
 // those of every other cluster.
 func isRecorded(resource string) bool {
 	switch resource {
-	case "pods", "danmeps", "danmnets", "tenantnetworks", "clusternetworks":
+	case "pods", "danmeps", "reservedips", "danmnets", "tenantnetworks", "clusternetworks":
 		return true
 	}
 	return false

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -57,8 +58,9 @@ type world struct {
 	settled     bool
 	settledAsOf int64 // resourceVersion
 
-	moving         *moving // endpoints, between API groups; nil if they never were
-	hidden         *hidden // pods, from cleaners; nil while they are not
+	moving         *moving                    // endpoints, between API groups; nil if they never were
+	reservedIP     *unstructured.Unstructured // the only one; nil if there is none
+	hidden         *hidden                    // pods, from cleaners; nil while they are not
 	podNames       []string
 	replicasWanted int
 	isDraining     bool  // the namespace is being deleted
@@ -202,6 +204,8 @@ func (w *world) observe(c apiserver.Commit) {
 		}
 	case danm.EndpointResource:
 		w.observeEndpoint(c)
+	case danm.ReservedIPResource:
+		w.reservedIP, _ = c.New.(*unstructured.Unstructured)
 	default:
 		w.observeNetwork(c)
 	}

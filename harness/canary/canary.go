@@ -60,6 +60,7 @@ func registry() map[string]canary {
 		"no-preconditions":    {"deletes and writes without any precondition", "I1", robbed, backlog, false, nil, wrapped(unconditional)},
 		"unknown-is-gone":     {"takes a read of the owner that failed for one that found nothing", "I1", robbed, deletion, false, nil, wrapped(unknownIsGone)},
 		"not-running-is-gone": {"takes every pod that does not run for gone", "I1", robbed, shutdown, false, nil, wrapped(hiding(isNotRunning))},
+		"sweeps-reserved":     {"does not see that a ReservedIP sets an address aside", "I5", "", deletion, false, nil, wrapped(blindToReservedIPs)},
 		"terminating-is-gone": {"takes a pod that is being deleted for gone", "I1", robbed, shutdown, false, nil, wrapped(hiding(isTerminating))},
 		"silent-node-is-gone": {"takes every pod of a node that is not ready for gone", "I1", robbed, shutdown, false, nil, wrapped(trustingNodes)},
 		"name-is-owner":       {"takes a new pod of the same name for the owner", "I3", "", shutdown, false, nil, wrapped(ownersByName)},
@@ -107,6 +108,7 @@ func Feature(name string) string {
 		"one-group":         "half-migrated",
 		"youngest-wins":     "late-adds",
 		"mirror-is-new":     "static-pods",
+		"sweeps-reserved":   "reserved-addresses",
 	}[name]
 }
 

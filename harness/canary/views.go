@@ -66,6 +66,16 @@ func seeingPhantom(danm.Group) defect {
 	}
 }
 
+// blindToReservedIPs finds no address that is set aside.
+func blindToReservedIPs(danm.Group) defect {
+	return func(e exchange) (*http.Response, error) {
+		if e.resource != danm.ReservedIPResource || e.request.Method != http.MethodGet {
+			return e.pass()
+		}
+		return e.throughScreen(func(object) bool { return false })
+	}
+}
+
 // blindToOtherGroup finds nothing in the API group that it does not work on.
 func blindToOtherGroup(g danm.Group) defect {
 	return func(e exchange) (*http.Response, error) {

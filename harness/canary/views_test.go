@@ -102,3 +102,24 @@ func TestMirrorIsNewSeesNoMirrors(t *testing.T) {
 		t.Errorf("it sees %v", got)
 	}
 }
+
+func TestSweepsReservedFindsNothingSetAside(t *testing.T) {
+	b := newBench(t, "sweeps-reserved")
+	reserved := func(c clients) int {
+		list, err := c.danm.Dynamic.Resource(danm.GroupDanmIO.Resource(danm.ReservedIPResource)).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items)
+	}
+	_, err := b.plain.danm.Dynamic.Resource(danm.GroupDanmIO.Resource(danm.ReservedIPResource)).Namespace("default").Create(t.Context(), &unstructured.Unstructured{Object: object{
+		"apiVersion": "danm.io/v1", "kind": "ReservedIP", "metadata": object{"name": "vip"},
+		"spec": object{"network": object{"name": "net", "type": "DanmNet"}, "ips": []any{object{"address": "10.10.10.20"}}},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen, plain := reserved(b.seen), reserved(b.plain); seen != 0 || plain != 1 {
+		t.Errorf("sees %d of %d", seen, plain)
+	}
+}

@@ -296,6 +296,17 @@ func (h *teller) endpoint(user, pod string, addrs ...string) *told {
 	return e
 }
 
+// reservedIP writes the one ReservedIP that there is.
+func (h *teller) reservedIP(how history.WriteType, addr string) {
+	object := map[string]any{"spec": map[string]any{
+		"network": map[string]any{"name": h.lane.Network, "type": h.lane.NetworkKind}, "ips": []any{map[string]any{"address": addr}},
+	}}
+	h.commit(harness, verbs[how], history.Write{
+		Type: how, Resource: danm.ReservedIPResource, Namespace: h.lane.Namespace, Name: "vip", UID: "uid-of-vip",
+		Object: h.raw(object, "vip", "uid-of-vip"),
+	})
+}
+
 func (h *teller) writeEndpoint(user string, how history.WriteType, e *told) {
 	h.commit(user, verbs[how], history.Write{
 		Type: how, Resource: danm.EndpointResource, Namespace: e.Namespace, Name: e.Name, UID: e.UID,

@@ -65,6 +65,7 @@ var valid = summary{Verdict: Valid}
 const (
 	a15 = "10.10.10.15"
 	a16 = "10.10.10.16"
+	a17 = "10.10.10.17"
 )
 
 // TestAccepts holds near-misses: everything here looks like a violation and is
@@ -80,6 +81,13 @@ func TestAccepts(t *testing.T) {
 			e := h.add("n1", "p", a15)
 			h.deletePod("p")
 			e.Owner = h.pod("p", "n1")
+		}},
+		{"the cleaner clears what a ReservedIP does not set aside any more", func(h *teller) {
+			h.add("n1", "p", a15)
+			h.reservedIP(history.Added, a16)
+			h.set(harness, a16)
+			h.reservedIP(history.Modified, a17)
+			h.clear(cleaner, a16)
 		}},
 		{"DEL clears its own bit right after it began", func(h *teller) {
 			h.del("n1", h.add("n1", "p", a15))
@@ -262,6 +270,12 @@ func TestRejects(t *testing.T) {
 			h.add("n1", "p", a15).Owner = "a pod that is gone"
 			h.pods = nil
 		}, summary{Verdict: Invalid, Violations: []string{"I3 Convergence cleaner 10.10.10.15"}}},
+		{"the cleaner clears what a ReservedIP sets aside", func(h *teller) {
+			h.add("n1", "p", a15)
+			h.reservedIP(history.Added, a16)
+			h.set(harness, a16)
+			h.clear(cleaner, a16)
+		}, summary{Verdict: Invalid, Violations: []string{"I5 ReservedBits cleaner 10.10.10.16"}}},
 		{"the cleaner clears between ADD's two writes", func(h *teller) {
 			h.pod("p", "n1")
 			h.set(node1, a15)

@@ -8,6 +8,8 @@ import (
 	"sort"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/harness/history"
 )
@@ -20,7 +22,8 @@ type model struct {
 	pods      map[string]*pod        // by UID
 	living    map[string]*population // by namespace
 	networks  map[danm.NetworkRef]*network
-	edits     []edit // what the cleaner did to networks
+	aside     map[string]*unstructured.Unstructured // ReservedIPs by key
+	edits     []edit                                // what the cleaner did to networks
 }
 
 // endpoint is a DanmEp from its creation to its end.
@@ -166,6 +169,7 @@ func (j *judge) replay(writes []*write) {
 	j.model = &model{
 		endpoints: map[string]*endpoint{}, ofPod: map[string][]*endpoint{},
 		pods: map[string]*pod{}, living: map[string]*population{}, networks: map[danm.NetworkRef]*network{},
+		aside: map[string]*unstructured.Unstructured{},
 	}
 	for _, list := range [][]*write{j.initial, writes} {
 		for _, w := range list {
@@ -174,6 +178,8 @@ func (j *judge) replay(writes []*write) {
 				j.model.applyPod(w)
 			case w.Resource == danm.EndpointResource:
 				j.applyEndpoint(w)
+			case w.Resource == danm.ReservedIPResource:
+				j.applyReservedIP(w)
 			case isDanm(w.Resource):
 				j.applyNetwork(w)
 			}

@@ -3,7 +3,11 @@ package check
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/cleaner/ipam"
@@ -123,7 +127,7 @@ func (j *judge) applyBits(n *network, w *write, before, after *pool, e *edit) {
 	}
 	if before != nil {
 		before.each(after, func(i int) {
-			e.note(n, before, i)
+			e.note(n, before, i, j.model.setAside)
 			if i < before.Size() {
 				n.flip(w, before.Addr(i), false)
 			}
@@ -177,9 +181,34 @@ func (n *network) flip(w *write, addr netip.Addr, set bool) *address {
 	return a
 }
 
+// applyReservedIP notes which addresses somebody set aside.
+func (j *judge) applyReservedIP(w *write) {
+	if w.Type == history.Deleted {
+		delete(j.model.aside, w.key())
+		return
+	}
+	u := &unstructured.Unstructured{}
+	if err := json.Unmarshal(w.Object, &u.Object); err != nil {
+		j.unknownf(HistoryComplete, "%s at rv %d cannot be read: %v", w.key(), w.RV, err)
+		return
+	}
+	u.SetNamespace(w.Namespace)
+	j.model.aside[w.key()] = u
+}
+
+// setAside names the ReservedIP that keeps the address now, or nothing.
+func (m *model) setAside(ref danm.NetworkRef, a netip.Addr) string {
+	for _, key := range slices.Sorted(maps.Keys(m.aside)) {
+		if danm.ReservesAddress(m.aside[key], ref, a) {
+			return key
+		}
+	}
+	return ""
+}
+
 // note keeps a cleared bit. It must run before the flip, which is when the
 // claimant is still the one that held it.
-func (e *edit) note(n *network, p *pool, i int) {
+func (e *edit) note(n *network, p *pool, i int, setAside func(danm.NetworkRef, netip.Addr) string) {
 	if reason, ok := p.Reserved(i); ok {
 		bit := fmt.Sprintf("bit %d", i)
 		if i < p.Size() {
@@ -189,5 +218,9 @@ func (e *edit) note(n *network, p *pool, i int) {
 		return
 	}
 	a := p.Addr(i)
+	if by := setAside(n.ref, a); by != "" {
+		e.reserved = append(e.reserved, reservedClear{a.String(), "set aside by " + by})
+		return
+	}
 	e.cleared = append(e.cleared, clearedBit{a, n.address(a).claimant})
 }

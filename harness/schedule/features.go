@@ -25,11 +25,14 @@ const (
 	// StaticPods: a node runs a static pod, and its mirror is deleted and made
 	// anew with another UID.
 	StaticPods Feature = "static-pods"
+	// ReservedAddresses: a ReservedIP sets an address aside that no endpoint has,
+	// and is changed to another.
+	ReservedAddresses Feature = "reserved-addresses"
 )
 
 // Features lists all of them.
 func Features() []Feature {
-	return []Feature{LegacyEndpoints, HiddenPods, HalfMigrated, LateAdds, StaticPods}
+	return []Feature{LegacyEndpoints, HiddenPods, HalfMigrated, LateAdds, StaticPods, ReservedAddresses}
 }
 
 // ParseFeature returns the feature named s, which may be empty, or an error that
@@ -90,6 +93,10 @@ func featurePlots() map[Feature][]habitat {
 	deleting := habitat{DeletePod, nil, 300, 0, 2, ""}
 	return map[Feature][]habitat{
 		HiddenPods: {{HidePods, nil, 60, 60 * second, 1, ""}, deleting},
+		ReservedAddresses: {
+			{ReserveAddress, nil, 80, 0, 1, ""}, {ReserveAddress, nil, 250, 0, 2, ""}, {WatchStall, []string{"reservedips"}, 2, 100 * second, 1, ""},
+			{StaleRestart, nil, 200, 30 * second, 1, ""}, deleting,
+		},
 		StaticPods: {
 			{RenewMirror, nil, 150, 0, 3, ""}, {RenewMirror, nil, 300, 0, 3, ""}, {WatchExpired, []string{"pods"}, 20, 0, 1, ""},
 			{StaleRestart, nil, 200, 30 * second, 1, ""}, deleting,
@@ -99,7 +106,9 @@ func featurePlots() map[Feature][]habitat {
 }
 
 // featureFaults are the kinds of faults that only features have.
-func featureFaults() []FaultKind { return []FaultKind{HidePods, MoveEndpoints, RenewMirror} }
+func featureFaults() []FaultKind {
+	return []FaultKind{HidePods, MoveEndpoints, RenewMirror, ReserveAddress}
+}
 
 // lasting draws a fault that lasts for at least half of its time.
 func (d drawer) lasting(h habitat, w World) SimFault {

@@ -20,11 +20,12 @@ func TestAFeatureIsWhatItSays(t *testing.T) {
 		return slices.ContainsFunc(s.Faults, func(f SimFault) bool { return f.Do == kind })
 	}
 	is := map[Feature]func(Simulation) bool{
-		LegacyEndpoints: func(s Simulation) bool { return s.World.LegacyEndpoints },
-		HiddenPods:      func(s Simulation) bool { return has(s, HidePods) },
-		HalfMigrated:    func(s Simulation) bool { return has(s, MoveEndpoints) },
-		StaticPods:      func(s Simulation) bool { return s.World.StaticPods == 1 && has(s, RenewMirror) },
-		LateAdds:        func(s Simulation) bool { return has(s, SlowCall) && has(s, AddStalled) && has(s, DelLost) },
+		LegacyEndpoints:   func(s Simulation) bool { return s.World.LegacyEndpoints },
+		HiddenPods:        func(s Simulation) bool { return has(s, HidePods) },
+		HalfMigrated:      func(s Simulation) bool { return has(s, MoveEndpoints) },
+		StaticPods:        func(s Simulation) bool { return s.World.StaticPods == 1 && has(s, RenewMirror) },
+		ReservedAddresses: func(s Simulation) bool { return has(s, ReserveAddress) },
+		LateAdds:          func(s Simulation) bool { return has(s, SlowCall) && has(s, AddStalled) && has(s, DelLost) },
 	}
 	for _, f := range Features() {
 		for seed := range uint64(40) {

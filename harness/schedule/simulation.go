@@ -122,6 +122,7 @@ const (
 	EvictPod        FaultKind = "evict-pod"        // a pod fails and its object stays
 	DeletePod       FaultKind = "delete-pod"       // a living pod is force deleted
 	ScaleDown       FaultKind = "scale-down"       // one replica less, and later one more again
+	ReserveAddress  FaultKind = "reserve-address"  // a ReservedIP sets an address aside, and the next time another one
 	RenewMirror     FaultKind = "renew-mirror"     // the mirror of a static pod is deleted and made anew, while that runs on
 	DeleteNamespace FaultKind = "delete-namespace" // with all pods, endpoints and networks in it; then it is made anew
 	EditNetwork     FaultKind = "edit-network"     // an admin writes a field that nobody else does
