@@ -66,7 +66,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	return runElected(ctx, cfg, coordinationv1.New(leases), lead)
+	return runElected(ctx, cfg, leasesGetter{leases}, lead)
 }
 
 // coreAPI is what a cleaner needs of Kubernetes' own API. A whole clientset
@@ -97,11 +97,20 @@ func newClients(cfg Config) (coreAPI, dynamic.Interface, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	found, err := discovery.NewDiscoveryClientForConfig(config)
+	found, err := rest.UnversionedRESTClientFor(discoveryConfig(cfg, config))
 	if err != nil {
 		return nil, nil, fmt.Errorf("building client: %w", err)
 	}
-	return coreClients{typedcorev1.New(core), found}, dyn, nil
+	return coreClients{typedcorev1.New(core), discovery.NewDiscoveryClient(found)}, dyn, nil
+}
+
+// discoveryConfig is for a client that asks what is served. Who uses it sets a
+// time-out for each question.
+func discoveryConfig(cfg Config, config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.AcceptContentTypes = runtime.ContentTypeJSON
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	return danm.WithEncoding(config, cfg.Encoding)
 }
 
 // typedClient returns a client for one group of Kubernetes' own types. It uses

@@ -29,7 +29,7 @@ func NewDynamic(config *rest.Config, more *runtime.SerializerInfo) (dynamic.Inte
 	if err != nil {
 		return nil, fmt.Errorf("making a client of custom resources: %w", err)
 	}
-	return dynamic.New(client), nil
+	return dynamicClient{dynamic.New(client), client}, nil
 }
 
 // onceReader is client-go's serializers with quicker decoders.

@@ -58,8 +58,11 @@ func (p *parcels) open(label []byte) (parcel, error) {
 
 func (p *parcels) sendResponse(r apiserver.Response) []byte {
 	sent := parcel{objects: r.Objects, list: r.List}
-	if r.Status != nil {
+	switch {
+	case r.Status != nil:
 		sent.other = r.Status
+	case r.Served != nil:
+		sent.other = r.Served
 	}
 	return p.send(sent)
 }
@@ -110,11 +113,22 @@ func (p parcel) unpack(label []byte, into runtime.Object) (runtime.Object, error
 		}
 		return into, p.unpackList(into)
 	case p.other != nil:
-		return p.other, nil
+		return p.unpackOther(into), nil
 	case into == nil:
 		return p.objects[0], nil
 	}
 	return into, unpackObject(p.objects[0], into)
+}
+
+// unpackOther returns a Status as it is, whatever the client hoped for.
+func (p parcel) unpackOther(into runtime.Object) runtime.Object {
+	served, isServed := p.other.(*metav1.APIResourceList)
+	list, isWanted := into.(*metav1.APIResourceList)
+	if isServed && isWanted {
+		*list = *served
+		return list
+	}
+	return p.other
 }
 
 func unpackObject(from apiserver.Object, into runtime.Object) error {

@@ -41,6 +41,8 @@ type Response struct {
 	// List is set if they are a list, and Status if the answer is one.
 	List   *List
 	Status *metav1.Status
+	// Served is set if the answer is a list of resources.
+	Served *metav1.APIResourceList
 	// RetryAfter is how many seconds the client shall wait before it tries
 	// again; 0 says nothing about that.
 	RetryAfter int

@@ -25,6 +25,7 @@ type answer struct {
 	objects []Object
 	list    *List
 	status  *metav1.Status
+	served  *metav1.APIResourceList
 }
 
 // Serve answers any request but a watch. What it commits, it commits before it
@@ -36,7 +37,8 @@ func (s *Server) Serve(r Request) Response {
 		return c.refuse(err)
 	}
 	return Response{
-		Code: a.code, ContentType: c.encoding.contentType(), Body: a.body, Objects: a.objects, List: a.list, Status: a.status, Effect: c.effect,
+		Code: a.code, ContentType: c.encoding.contentType(), Body: a.body,
+		Objects: a.objects, List: a.list, Status: a.status, Served: a.served, Effect: c.effect,
 	}
 }
 
