@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 // startFixed runs the cleaner that ships.
 func startFixed(ctx context.Context, env CleanerEnv) error {
 	c := cleaner.Config{
-		REST: env.REST, Group: danm.Group(env.World.Group), LeaderElect: env.World.LeaderElect, Identity: env.Identity,
+		REST: env.REST, Encoding: env.Encoding, Group: danm.Group(env.World.Group), LeaderElect: env.World.LeaderElect, Identity: env.Identity,
 		ReleaseQuarantine: env.World.ReleaseQuarantine, OrphanQuarantine: env.World.OrphanQuarantine,
 		Workers: env.Workers(), Clock: env.Clock, Logger: logr.Discard(), DryRun: env.World.DryRun,
 	}
@@ -91,6 +91,23 @@ func TestEqualSimulationsGiveEqualHistories(t *testing.T) {
 			t.Errorf("seeds %d and %d do the same", other, seed+1)
 		}
 		seen[first.Digest] = seed + 1
+	}
+}
+
+// What client-go makes of answers must be the same whether they hold objects or
+// bytes, and nobody may change an object that is still the server's: the JSON of
+// the records, and what is read later, would show it.
+func TestACleanerThatIsSentObjectsDoesWhatItDoesWithBytes(t *testing.T) {
+	overBytes := func(ctx context.Context, env CleanerEnv) error {
+		env.Encoding = nil
+		return startFixed(ctx, env)
+	}
+	for seed := range uint64(20) {
+		plan := drawn(t, seed+1, false)
+		objects, bytes := Play(t, plan, Options{Start: startFixed}), Play(t, plan, Options{Start: overBytes})
+		if objects.Digest != bytes.Digest {
+			t.Errorf("seed %d: with bytes, then with objects: %s", seed+1, cmp.Diff(bytes.Trace, objects.Trace))
+		}
 	}
 }
 
