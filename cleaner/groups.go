@@ -18,7 +18,7 @@ import (
 type discovered struct {
 	group     danm.Group
 	resources map[string]bool
-	// both says why no release is allowed: both groups hold endpoints.
+	// both says why no release is allowed: the other group holds endpoints.
 	both string
 }
 
@@ -47,8 +47,8 @@ func waitForDANM(ctx context.Context, cfg Config, core coreAPI, dyn dynamic.Inte
 }
 
 // discover finds the group to work on: the wanted one, else the one in use.
-// Where both hold endpoints, a migration is under way and neither copy may be
-// trusted. current is the group worked on so far, "" if none.
+// Where the other holds endpoints, a migration is under way and neither copy may
+// be trusted. current is the group worked on so far, "" if none.
 func discover(ctx context.Context, wanted, current danm.Group, core coreAPI, dyn dynamic.Interface) (discovered, error) {
 	api := discovery.ToDiscoveryInterfaceWithContext(core.Discovery())
 	list, err := serverGroups(ctx, api)
@@ -76,11 +76,17 @@ func discover(ctx context.Context, wanted, current danm.Group, core coreAPI, dyn
 	if err != nil {
 		return discovered{}, err
 	}
-	found := discovered{group: group, resources: servedBy[group]}
-	if uses[danm.GroupDanmIO] == holdsEndpoints && uses[danm.GroupDanmK8sIO] == holdsEndpoints {
-		found.both = fmt.Sprintf("both %s and %s hold endpoints: a migration is under way", danm.GroupDanmIO, danm.GroupDanmK8sIO)
+	return discovered{group: group, resources: servedBy[group], both: migration(group, uses)}, nil
+}
+
+// migration says why the API groups forbid a release, or nothing. Whether the
+// group that is worked on holds endpoints, too, does not matter: as long as it
+// has none, its networks look as if they were full of orphans.
+func migration(group danm.Group, uses map[danm.Group]groupUse) string {
+	if uses[group.Other()] != holdsEndpoints {
+		return ""
 	}
-	return found, nil
+	return fmt.Sprintf("%s is worked on, and %s holds endpoints: a migration is under way", group, group.Other())
 }
 
 // groupUse is how much a served group is in use; more is greater.

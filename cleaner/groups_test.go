@@ -36,3 +36,25 @@ func TestChoosingTheGroupToWorkOn(t *testing.T) {
 		})
 	}
 }
+
+func TestNothingIsReleasedWhileTheOtherGroupHoldsEndpoints(t *testing.T) {
+	const mine, other = danm.GroupDanmIO, danm.GroupDanmK8sIO
+	for _, tt := range []struct {
+		name        string
+		mine, other groupUse
+		isFrozen    bool
+	}{
+		{"the other is not served", holdsEndpoints, notServed, false},
+		{"the other is served and empty", holdsEndpoints, holdsNothing, false},
+		{"the other has networks that nobody uses", holdsEndpoints, holdsNetworks, false},
+		{"both hold endpoints", holdsEndpoints, holdsEndpoints, true},
+		{"bitmaps were copied, endpoints not yet", holdsNetworks, holdsEndpoints, true},
+		{"nothing was copied yet", holdsNothing, holdsEndpoints, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if why := migration(mine, map[danm.Group]groupUse{mine: tt.mine, other: tt.other}); (why != "") != tt.isFrozen {
+				t.Errorf("frozen because %q, want frozen %v", why, tt.isFrozen)
+			}
+		})
+	}
+}

@@ -167,6 +167,8 @@ func sentence(r Run) string {
 		return "No invariant was violated in any schedule that the simulator played."
 	case r.Verdict == check.Valid:
 		return fmt.Sprintf("Every planned fault fired, and no invariant was violated in %d iterations.", len(r.Iterations))
+	case r.Verdict == check.Invalid && len(r.Violations) == 0:
+		return "Invariants were violated, and there was no room to keep how."
 	case r.Verdict == check.Invalid:
 		return fmt.Sprintf("%d %s: %s. The first that matters: %s.", len(r.Violations), plural(len(r.Violations), "violation"),
 			perInvariant(r.Violations), strings.TrimSuffix(gravestFirst(r.Violations)[0].Message, "."))

@@ -129,7 +129,7 @@ type Report struct {
 	Unread     []Unread `json:"unread,omitempty"`
 	// Frozen says why the controller would release nothing at present.
 	Frozen string `json:"frozen,omitempty"`
-	// Migration says that both API groups hold endpoints; then no copy of an
+	// Migration says that the other API group holds endpoints; then no copy of an
 	// endpoint or a bitmap can be trusted.
 	Migration string `json:"migration,omitempty"`
 	Pods      int    `json:"pods"`

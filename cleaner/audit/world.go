@@ -26,7 +26,7 @@ type World struct {
 	Malformed []Malformed
 	// Unread are the lists that failed. What they would have held is unknown.
 	Unread []Unread
-	// Migration says that both API groups hold endpoints; empty if they do not.
+	// Migration says that the other API group holds endpoints; empty if it does not.
 	Migration string
 }
 

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/clusters"
 	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
@@ -26,13 +28,17 @@ const (
 	staysDry       = "a cleaner in dry-run leaves an orphan alone"
 	hasTwo         = "a pod with two interfaces loses its node"
 	commitsLate    = "a write is committed after its caller gave up"
+	isUnsigned     = "an endpoint without PodUID loses its pod"
+	seesNone       = "a cleaner reads pods and is shown none"
+	areAway        = "all endpoints lie in the other API group alone"
+	isMisnamed     = "an ADD of a pod that is gone writes an endpoint of its namesake"
 )
 
 // Sometimes lists what a search should reach.
 func Sometimes() []string {
 	return []string{
 		addFails, runsBackwards, watchEnds, relisted, endsByItself, takesOver, releases, writesBits, meetsConflict,
-		movesOn, addInterrupted, isFenced, staysDry, hasTwo, commitsLate,
+		movesOn, addInterrupted, isFenced, staysDry, hasTwo, commitsLate, isUnsigned, seesNone, areAway, isMisnamed,
 	}
 }
 
@@ -63,5 +69,15 @@ func (w *world) noteAnswer(c *call, code int) {
 			w.reach(takesOver)
 		}
 		w.worker = replica
+	}
+}
+
+// noteUnsigned notes that a pod goes whose endpoint does not say that it is its.
+func (w *world) noteUnsigned(uid types.UID) {
+	for _, ep := range w.endpoints {
+		if ep.Spec.PodUID == "" && w.ownerOf(ep) == uid {
+			w.reach(isUnsigned)
+			return
+		}
 	}
 }

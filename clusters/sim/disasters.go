@@ -173,7 +173,7 @@ func (w *world) lastFences(offer func(actor, key string, do func())) {
 
 func (w *world) fence(n *node) {
 	for _, ep := range w.endpoints {
-		if pod, ok := w.pods[ep.Spec.Pod]; ep.Spec.Host == n.name && (!ok || pod.UID != ep.Spec.PodUID) {
+		if pod, ok := w.pods[ep.Spec.Pod]; ep.Spec.Host == n.name && (!ok || pod.UID != w.ownerOf(ep)) {
 			w.reach(isFenced)
 			break
 		}

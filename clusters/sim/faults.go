@@ -89,7 +89,7 @@ func newFaults(w *world, plan []schedule.SimFault) *faults {
 // at counts an opportunity and returns the fault that strikes, if any. what
 // describes the opportunity in words.
 func (f *faults) at(p point, what string) *fault {
-	if f.world.phase != acting {
+	if f.world.phase != acting || f.world.isLegacy() {
 		return nil
 	}
 	var strikes *fault
@@ -133,6 +133,11 @@ func hasWords(what string, words []string) bool {
 // the user is done.
 func (f *faults) later(planned *fault, do func()) {
 	f.heals = append(f.heals, heal{time.Now().Add(planned.For), strings.Fields(planned.Until), do})
+}
+
+// after does something after a while, or when the user is done.
+func (f *faults) after(d time.Duration, do func()) {
+	f.heals = append(f.heals, heal{at: time.Now().Add(d), do: do})
 }
 
 // healAfter makes what waits for such a call due.
@@ -226,9 +231,16 @@ func (w *world) answer(c *call) answer {
 	if c.actor.snapshot != 0 {
 		c.request.Snapshot = c.actor.snapshot
 	}
+	if w.isHidden(c) {
+		if refused := w.readHidden(c); refused != nil {
+			w.noteAnswer(c, refused.Code)
+			return answer{response: *refused}
+		}
+	}
 	if c.verb != "watch" {
 		response := w.server.Serve(c.request)
 		w.noteAnswer(c, response.Code)
+		w.noteMoved(c)
 		return answer{response: response}
 	}
 	watch, refused := w.server.Watch(c.request)
@@ -395,6 +407,10 @@ func (w *world) hit(f *fault) bool {
 		return w.renewNetwork()
 	case schedule.BothGroups:
 		return w.migrate(f)
+	case schedule.MoveEndpoints:
+		return w.moveEndpoints(f)
+	case schedule.HidePods:
+		return w.hidePods(f)
 	case schedule.ScaleDown:
 		w.scale(f)
 	case schedule.EditNetwork:

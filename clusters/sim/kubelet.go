@@ -76,7 +76,7 @@ type sandbox struct {
 
 func (w *world) addNode(name string) {
 	n := &node{name: name, kubelet: "kubelet/" + name, hasPower: true, isReady: true}
-	api := pluginAPI{w.gate}
+	api := pluginAPI{gate: w.gate, legacy: w.isLegacy}
 	n.plugin = danmcni.New(danmcni.Config{
 		Client: danm.NewClient(api, danm.Group(w.plan.World.Group)), Pods: api, Variant: w.variant, Host: name,
 		NewID: w.newEndpointID, Delay: w.cniPoint,
@@ -197,6 +197,7 @@ func (w *world) startSandbox(n *node, pod *corev1.Pod) {
 	w.ids++
 	sb := &sandbox{id: fmt.Sprintf("cid-%04d", w.ids), node: n, namespace: pod.Namespace, pod: pod.Name, uid: pod.UID}
 	w.sandboxes = append(w.sandboxes, sb)
+	w.sandboxOwner[sb.id] = sb.uid
 	var made []danmcni.Interface
 	w.plug(sb, "add", func(ctx context.Context) (err error) {
 		made, err = n.plugin.Add(ctx, danmcni.Request{Namespace: sb.namespace, Pod: sb.pod, ContainerID: sb.id, PodUID: sb.uid})

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/cleaner/ipam"
@@ -157,6 +158,9 @@ func (w *world) observeEndpoint(c apiserver.Commit) {
 		w.fail(err)
 		return
 	}
+	if owner := w.sandboxOwner[ep.Spec.CID]; c.Old == nil && ep.Spec.PodUID != "" && owner != "" && owner != ep.Spec.PodUID {
+		w.reach(isMisnamed)
+	}
 	w.endpoints[c.Name] = ep
 	w.noteAddresses(ep)
 }
@@ -165,10 +169,10 @@ func (w *world) observeEndpoint(c apiserver.Commit) {
 func (w *world) noteAddresses(ep *danm.Endpoint) {
 	addrs, _ := ep.Addresses() // the emulated CNI writes nothing else
 	for _, a := range addrs {
-		if before, ok := w.holders[a]; ok && before != ep.Spec.PodUID {
+		if before, ok := w.holders[a]; ok && before != w.ownerOf(ep) {
 			w.reach(movesOn)
 		}
-		w.holders[a] = ep.Spec.PodUID
+		w.holders[a] = w.ownerOf(ep)
 	}
 }
 
@@ -196,7 +200,7 @@ func (w *world) snapshot() *history.Snapshot {
 		})
 	}
 	for _, ep := range w.endpoints {
-		s.Endpoints = append(s.Endpoints, toSnapshot(ep))
+		s.Endpoints = append(s.Endpoints, w.toSnapshot(ep))
 	}
 	slices.SortFunc(s.Endpoints, func(a, b history.SnapshotEndpoint) int { return cmp.Compare(a.Name, b.Name) })
 	w.readBits(s)
@@ -220,10 +224,23 @@ func (w *world) countsAgree() bool {
 	return len(w.pods) == w.replicasWanted && len(w.endpoints) == w.replicasWanted*w.interfaces()
 }
 
-func toSnapshot(ep *danm.Endpoint) history.SnapshotEndpoint {
+// isLegacy tells whether the CNI plugins are still those of an old DANM: until
+// the pods run, and a little longer.
+func (w *world) isLegacy() bool { return w.plan.World.LegacyEndpoints && w.user.next < 2 }
+
+// ownerOf returns the pod that an endpoint belongs to. What an old DANM wrote
+// does not say so; then it is the pod that its sandbox was made for.
+func (w *world) ownerOf(ep *danm.Endpoint) types.UID {
+	return cmp.Or(ep.Spec.PodUID, w.sandboxOwner[ep.Spec.CID])
+}
+
+func (w *world) toSnapshot(ep *danm.Endpoint) history.SnapshotEndpoint {
 	out := history.SnapshotEndpoint{
 		Namespace: ep.Namespace, Name: ep.Name, UID: string(ep.UID), Pod: ep.Spec.Pod, PodUID: string(ep.Spec.PodUID),
 		CID: ep.Spec.CID, Interface: ep.Spec.Interface.Name, Host: ep.Spec.Host,
+	}
+	if owner := w.ownerOf(ep); owner != ep.Spec.PodUID {
+		out.Owner = string(owner)
 	}
 	addrs, _ := ep.Addresses() // the emulated CNI writes nothing else
 	for _, a := range addrs {
@@ -268,7 +285,7 @@ func pending(s *history.Snapshot, pods int) string {
 		}
 	}
 	for _, ep := range s.Endpoints {
-		missing[ep.PodUID]--
+		missing[ep.OwnerUID()]--
 		for _, a := range ep.Addresses {
 			claimed[a]++
 		}

@@ -34,7 +34,11 @@ const retryAfter = time.Second
 
 // pluginAPI is access to the API for the plugins: which of them calls, its
 // context says.
-type pluginAPI struct{ gate *gate }
+type pluginAPI struct {
+	gate *gate
+	// legacy tells whether the plugin is so old that its endpoints carry no UID.
+	legacy func() bool
+}
 
 // Resource implements dynamic.Interface.
 func (p pluginAPI) Resource(r schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
@@ -148,6 +152,9 @@ func (p pluginResource) List(ctx context.Context, _ metav1.ListOptions) (*unstru
 
 // Create implements dynamic.ResourceInterface.
 func (p pluginResource) Create(ctx context.Context, u *unstructured.Unstructured, _ metav1.CreateOptions, _ ...string) (*unstructured.Unstructured, error) {
+	if p.api.legacy() {
+		unstructured.RemoveNestedField(u.Object, "spec", "PodUID")
+	}
 	return p.write(ctx, http.MethodPost, "", u)
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 )
 
@@ -76,10 +78,13 @@ func one(resource string) string {
 	return resource
 }
 
+// short is enough of a UID to tell it from others.
+func short(uid types.UID) types.UID { return uid[:min(8, len(uid))] }
+
 // known adds to an endpoint's name whose it is.
 func (w *world) known(resource, name string) string {
 	if ep := w.endpoints[name]; ep != nil && resource == danm.EndpointResource {
-		return fmt.Sprintf("%s (of %s %s, %s)", name, ep.Spec.Pod, ep.Spec.PodUID[:8], ep.Spec.Interface.Address+ep.Spec.Interface.AddressIPv6)
+		return fmt.Sprintf("%s (of %s %s, %s)", name, ep.Spec.Pod, short(w.ownerOf(ep)), ep.Spec.Interface.Address+ep.Spec.Interface.AddressIPv6)
 	}
 	return name
 }

@@ -57,6 +57,8 @@ type world struct {
 	settled     bool
 	settledAsOf int64 // resourceVersion
 
+	moving         *moving // endpoints, between API groups; nil if they never were
+	hidden         *hidden // pods, from cleaners; nil while they are not
 	podNames       []string
 	replicasWanted int
 	isDraining     bool  // the namespace is being deleted
@@ -64,6 +66,7 @@ type world struct {
 	nodes          []*node
 	sandboxes      []*sandbox // in the order of their making
 	cleaners       []*replica
+	sandboxOwner   map[string]types.UID    // by ID, of every sandbox that there ever was
 	retryPod       map[types.UID]time.Time // when the kubelet tries again
 	uids           int
 	ids            int
@@ -132,7 +135,7 @@ func newWorld(plan schedule.Simulation, o Options) (*world, error) {
 	}
 	w := &world{
 		plan: plan, options: o, gate: newGate(), record: &recorder{}, choices: newChooser(plan), variant: variant,
-		pods: map[string]*corev1.Pod{}, endpoints: map[string]*danm.Endpoint{}, holders: map[netip.Addr]types.UID{}, retryPod: map[types.UID]time.Time{},
+		pods: map[string]*corev1.Pod{}, endpoints: map[string]*danm.Endpoint{}, holders: map[netip.Addr]types.UID{}, retryPod: map[types.UID]time.Time{}, sandboxOwner: map[string]types.UID{},
 		podNames: podNames(plan.World.Pods), replicasWanted: plan.World.Pods, reached: map[string]int{},
 	}
 	w.faults = newFaults(w, plan.Faults)
@@ -194,6 +197,7 @@ func (w *world) observe(c apiserver.Commit) {
 			w.pods[c.Name] = pod
 		} else {
 			delete(w.pods, c.Name)
+			w.noteUnsigned(c.Old.GetUID())
 		}
 	case danm.EndpointResource:
 		w.observeEndpoint(c)

@@ -76,6 +76,10 @@ func registry() map[string]canary {
 		"next-address":        {"clears the address after the one that it released", "I1", robbed + " I5", shutdown, false, nil, wrapped(onPatches(shifted))},
 		"remembers-addresses": {"clears with every release what it released before", "I1", robbed, deletion, false, nil, wrapped(remembering)},
 		"frees-reserved":      {"clears the network's own address with others", "I5", robbed, shutdown, false, nil, wrapped(onPatches(reserved))},
+		"empty-uid-is-gone":   {"takes an endpoint without PodUID for one whose pod is gone", "I1", robbed, shutdown, false, nil, wrapped(emptyUIDIsGone)},
+		"youngest-wins":       {"keeps only the youngest endpoint of a pod's interface", "I1", robbed, deletion, false, nil, wrapped(youngestWins)},
+		"breaker-off":         {"goes on releasing when all pods seem to be gone", "I1", robbed, deletion, false, nil, wrapped(seeingPhantom)},
+		"one-group":           {"does not see that the other API group is in use", "I2", "I1 I3 I4", deletion, false, nil, wrapped(blindToOtherGroup)},
 		"writes-in-dry-run":   {"writes in a dry run as ever", "I8", "", shutdown, true, nil, loud},
 		"annotates-networks":  {"changes more of a network than its bits", "I6", "", shutdown, false, nil, wrapped(onPatches(annotated))},
 	}
@@ -92,6 +96,17 @@ func Scenario(name string) string { return registry()[name].scenario }
 
 // IsDry tells whether the canary's defect shows in a dry run only.
 func IsDry(name string) bool { return registry()[name].isDry }
+
+// Feature names what a simulated world must have for the defect to show, and
+// most worlds do not have; empty is nothing.
+func Feature(name string) string {
+	return map[string]string{
+		"empty-uid-is-gone": "legacy-endpoints",
+		"breaker-off":       "hidden-pods",
+		"one-group":         "half-migrated",
+		"youngest-wins":     "late-adds",
+	}[name]
+}
 
 // NamesOnReal lists those that a few iterations on a real cluster show. The
 // others need moments that only the simulator can choose.

@@ -25,6 +25,7 @@ import (
 // bench is a small cluster, seen through a canary's way to the API and past it.
 type bench struct {
 	t           *testing.T
+	direct      *apiserver.Direct
 	seen, plain clients
 }
 
@@ -44,11 +45,17 @@ func newBench(t *testing.T, name string) bench {
 	if !ok || change.Wrap == nil {
 		t.Fatalf("%s changes nothing on the way to the API", name)
 	}
-	spoilt := direct.RESTConfig("cleaner")
-	spoilt.Wrap(change.Wrap)
-	b := bench{t, clientsOf(t, spoilt), clientsOf(t, direct.RESTConfig("tester"))}
+	b := bench{t: t, direct: direct, plain: clientsOf(t, direct.RESTConfig("tester"))}
+	b.seen = b.seenBy(change)
 	b.furnish()
 	return b
+}
+
+// seenBy is the cluster as a cleaner with that change sees it.
+func (b bench) seenBy(change Change) clients {
+	spoilt := b.direct.RESTConfig("cleaner")
+	spoilt.Wrap(change.Wrap)
+	return clientsOf(b.t, spoilt)
 }
 
 func clientsOf(t *testing.T, config *rest.Config) clients {

@@ -100,7 +100,7 @@ func (s *settlement) index() {
 	}
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		s.owned[e.PodUID]++
+		s.owned[e.OwnerUID()]++
 		for _, text := range e.Addresses {
 			if addr, ok := s.parse(text); ok {
 				s.holders[addr] = append(s.holders[addr], e)
@@ -246,7 +246,7 @@ func (s *settlement) judgeEndpoints() {
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		s.count(Convergence)
-		if s.pods[e.PodUID] == nil {
+		if s.pods[e.OwnerUID()] == nil {
 			s.add("left "+e.UID, s.leftOver(e))
 		}
 		s.judgeFamilies(e)
@@ -255,11 +255,11 @@ func (s *settlement) judgeEndpoints() {
 
 func (s *settlement) leftOver(e *history.SnapshotEndpoint) Violation {
 	v := s.of(e)
-	v.Message = fmt.Sprintf("DanmEp %s/%s of %s (uid %s) is left over although that pod is gone: nobody released it", e.Namespace, e.Name, e.Pod, e.PodUID)
+	v.Message = fmt.Sprintf("DanmEp %s/%s of %s (uid %s) is left over although that pod is gone: nobody released it", e.Namespace, e.Name, e.Pod, e.OwnerUID())
 	if known := s.model.endpoints[e.UID]; known != nil {
 		v.Evidence = tell(endpointScenes(known))
 	}
-	if p := s.model.pods[e.PodUID]; p != nil {
+	if p := s.model.pods[e.OwnerUID()]; p != nil {
 		v.Evidence = append(v.Evidence, tell([]scene{written(p.deleted, "its pod was deleted")})...)
 	}
 	return v
@@ -267,7 +267,7 @@ func (s *settlement) leftOver(e *history.SnapshotEndpoint) Violation {
 
 func (s *settlement) of(e *history.SnapshotEndpoint) Violation {
 	v := Violation{
-		Pod: e.Namespace + "/" + e.Pod, PodUID: e.PodUID,
+		Pod: e.Namespace + "/" + e.Pod, PodUID: e.OwnerUID(),
 		Endpoint: e.Namespace + "/" + e.Name, Network: s.network.String(),
 	}
 	if len(e.Addresses) > 0 {
@@ -301,7 +301,7 @@ func (s *settlement) judgeFamilies(e *history.SnapshotEndpoint) {
 func (s *settlement) notAllocated(e *history.SnapshotEndpoint, addr netip.Addr) Violation {
 	v := s.of(e)
 	v.Address = addr.String()
-	v.Message = fmt.Sprintf("%s of %s is not allocated although DanmEp %s/%s of %s (uid %s) has it", addr, s.network, e.Namespace, e.Name, e.Pod, e.PodUID)
+	v.Message = fmt.Sprintf("%s of %s is not allocated although DanmEp %s/%s of %s (uid %s) has it", addr, s.network, e.Namespace, e.Name, e.Pod, e.OwnerUID())
 	if known := s.model.endpoints[e.UID]; known != nil {
 		v.Evidence = tell(append(endpointScenes(known), s.bitScenes(known, addr)...))
 	}
@@ -372,8 +372,8 @@ func (s *settlement) doublyHeld(addr netip.Addr, holders []*history.SnapshotEndp
 	v := s.of(holders[0])
 	v.Address = addr.String()
 	v.Message = fmt.Sprintf("%s of %s is held by %d endpoints, of %s (uid %s) and %s (uid %s)", addr, s.network, len(holders),
-		holders[0].Pod, holders[0].PodUID, holders[1].Pod, holders[1].PodUID)
-	living := slices.DeleteFunc(slices.Clone(holders), func(e *history.SnapshotEndpoint) bool { return s.pods[e.PodUID] == nil })
+		holders[0].Pod, holders[0].OwnerUID(), holders[1].Pod, holders[1].OwnerUID())
+	living := slices.DeleteFunc(slices.Clone(holders), func(e *history.SnapshotEndpoint) bool { return s.pods[e.OwnerUID()] == nil })
 	if len(living) > 1 {
 		v.Blame = s.blameForSharing(addr, s.model.endpoints[living[0].UID], s.model.endpoints[living[1].UID])
 	}

@@ -32,7 +32,7 @@ func oneOfEach() []Record {
 		{Snapshot: &Snapshot{
 			"lane-0", 2, 3, true, "nothing", time.Second,
 			[]SnapshotPod{{"ns", "pod", "uid", "n1", "Running", true, true, 2}},
-			[]SnapshotEndpoint{{"ns", "ep", "ep-uid", "pod", "uid", "cid", "eth0", "n1", []string{"10.0.0.1"}}},
+			[]SnapshotEndpoint{{"ns", "ep", "ep-uid", "pod", "uid", "cid", "eth0", "n1", []string{"10.0.0.1"}, "owner"}},
 			[]SnapshotBit{{4, 1, "10.0.0.1"}}, []string{"10.0.0.2"},
 			&SnapshotRuntime{[]SnapshotSandbox{{"sandbox", "n1", "pod", "uid"}}},
 		}},

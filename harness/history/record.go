@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 )
@@ -225,7 +226,13 @@ type SnapshotEndpoint struct {
 	Interface string   `json:"interface"`
 	Host      string   `json:"host,omitempty"`
 	Addresses []string `json:"addresses"`
+	// Owner is the UID of the pod that uses it, where that is known and PodUID
+	// says something else: an old DANM wrote none.
+	Owner string `json:"owner,omitempty"`
 }
+
+// OwnerUID is the UID of the pod that the endpoint belongs to.
+func (e SnapshotEndpoint) OwnerUID() string { return cmp.Or(e.Owner, e.PodUID) }
 
 // SnapshotBit is an allocated address of the lane's network as read.
 type SnapshotBit struct {

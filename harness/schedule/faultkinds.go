@@ -20,5 +20,7 @@ var descriptions = map[FaultKind]string{
 	AddStalled: "a CNI ADD waits between bit and endpoint", EvictPod: "a pod fails, and its object stays", DeletePod: "a living pod is force deleted",
 	ScaleDown: "there is one replica less, for a while or for good", DeleteNamespace: "the namespace is deleted with everything in it, and made anew",
 	EditNetwork: "somebody edits the network", RenewNetwork: "somebody deletes the network and makes it anew with its bits",
-	BothGroups: "the other API group holds an endpoint for a while",
+	BothGroups:    "the other API group holds an endpoint for a while",
+	MoveEndpoints: "all endpoints are copied into the other API group, and then lie there alone for a while",
+	HidePods:      "nothing that the cleaner reads shows any pod for a while",
 }

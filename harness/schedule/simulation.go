@@ -52,8 +52,10 @@ type World struct {
 	SlowLease   bool `json:"slowLease,omitempty"` // 60/40/10 s instead of 15/10/2 s
 	// DryRun makes the cleaner write nothing, StrictFencing not trust whoever
 	// force deletes the pods of a silent node.
-	DryRun            bool          `json:"dryRun,omitempty"`
-	StrictFencing     bool          `json:"strictFencing,omitempty"`
+	DryRun        bool `json:"dryRun,omitempty"`
+	StrictFencing bool `json:"strictFencing,omitempty"`
+	// LegacyEndpoints makes the endpoints of the first pods carry no UID.
+	LegacyEndpoints   bool          `json:"legacyEndpoints,omitempty"`
 	ReleaseQuarantine time.Duration `json:"releaseQuarantineNs"`
 	OrphanQuarantine  time.Duration `json:"orphanQuarantineNs"`
 }
@@ -100,6 +102,7 @@ const (
 	PauseCleaner FaultKind = "pause-cleaner" // none of its calls gets through for a while; writes under way are committed after it
 	ClockJump    FaultKind = "clock-jump"    // its clock is set forward
 	PartialList  FaultKind = "partial-list"  // a list of pods for its cache lacks half of them
+	HidePods     FaultKind = "hide-pods"     // nothing that it reads shows any pod for a while
 )
 
 // Faults of nodes and of CNI plugins.
@@ -121,6 +124,7 @@ const (
 	EditNetwork     FaultKind = "edit-network"     // an admin writes a field that nobody else does
 	RenewNetwork    FaultKind = "renew-network"    // an admin deletes the network and makes it anew with its bits
 	BothGroups      FaultKind = "both-groups"      // the other API group holds an endpoint for a while
+	MoveEndpoints   FaultKind = "move-endpoints"   // all endpoints are copied into the other API group, and later lie there alone for a while
 )
 
 // SimFault is a fault of a simulation. It is injected at the Nth opportunity,

@@ -29,6 +29,8 @@ type Shape struct {
 	DryRunPercent int
 	// Calm draws no faults but those of the steps, Plotted those of a plot.
 	Calm, Plotted bool
+	// Feature is one that the world is to have; empty leaves that to the seed.
+	Feature Feature
 }
 
 // Draw draws a simulation from the plan's seed: the network, the user's steps,
@@ -63,6 +65,9 @@ func Draw(s Shape) (Simulation, error) {
 		sim.World.Interfaces = 2
 	}
 	sim.World.StrictFencing = !s.Calm && d.IntN(6) == 0 && !sim.removesNodes()
+	if !s.Calm {
+		sim.addFeature(s.Feature)
+	}
 	return sim, nil
 }
 
@@ -156,7 +161,7 @@ func SimFaultKinds() []FaultKind {
 	for _, h := range habitats() {
 		kinds = append(kinds, h.kind)
 	}
-	return kinds
+	return append(kinds, featureFaults()...)
 }
 
 // faults draws first which kinds are on at all, and then from those. A run in

@@ -117,7 +117,7 @@ func shapeOf(shapes []schedule.Shape, seed uint64) schedule.Shape {
 
 func (r *sweeping) took(p Played) error {
 	if p.Trouble != "" {
-		r.troubled(Trouble{Kind: Unplayed, Seed: p.Seed, Scenario: r.scenarioOf(p.Seed), Message: p.Trouble})
+		r.troubled(Trouble{Kind: Unplayed, Seed: p.Seed, Scenario: r.scenarioOf(p.Seed), Message: p.Trouble, Once: p.Trace})
 		return errEnough
 	}
 	if r.isTwice(p.Seed) {

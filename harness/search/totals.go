@@ -25,7 +25,7 @@ type Totals struct {
 	Planned  map[schedule.FaultKind]int `json:"planned"`
 	Reached  map[string]int             `json:"reached"`
 	Digest   Digest                     `json:"digest"`
-	Failures []Played                   `json:"failures,omitempty"` // not Valid; those of the lowest seeds, in order
+	Failures []Played                   `json:"failures,omitempty"` // not Valid: the Invalid first, then the others, by their seeds
 	// Troubles say that the simulator is wrong; in the order of their seeds. The
 	// rest is what was found besides.
 	Troubles []Trouble `json:"troubles,omitempty"`
@@ -96,8 +96,17 @@ func (t *Totals) Merge(part Totals) {
 		return
 	}
 	t.Failures = append(slices.Clone(t.Failures), part.Failures...)
-	slices.SortFunc(t.Failures, func(a, b Played) int { return cmp.Compare(a.Seed, b.Seed) })
+	slices.SortFunc(t.Failures, func(a, b Played) int { return cmp.Or(gravity(a)-gravity(b), cmp.Compare(a.Seed, b.Seed)) })
 	t.Failures = t.Failures[:min(len(t.Failures), failuresMax)]
+}
+
+// gravity sorts what is wrong before what could not be decided, so that there is
+// room for it.
+func gravity(p Played) int {
+	if p.Verdict == check.Invalid {
+		return 0
+	}
+	return 1
 }
 
 // sumOf adds counts to others, and makes the map where there was none.

@@ -28,7 +28,7 @@ type Trouble struct {
 	// Words are the last of a process that died, its goroutines included.
 	Words string `json:"words,omitempty"`
 	// Step is the first in which two runs differ, Once and Again are both to
-	// their ends.
+	// their ends. Of a run that could not go on, Once has the last steps.
 	Step  int      `json:"step,omitempty"`
 	Once  []string `json:"once,omitempty"`
 	Again []string `json:"again,omitempty"`

@@ -151,6 +151,7 @@ func shapesFor(s search.Sweep, name string) ([]schedule.Shape, error) {
 	if canary.IsDry(name) {
 		whole.DryRunPercent = 100
 	}
+	whole.Feature = schedule.Feature(canary.Feature(name))
 	few := whole
 	few.Pods, few.Nodes = huntedPods, huntedPods
 	plotted := few

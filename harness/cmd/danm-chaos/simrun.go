@@ -88,6 +88,10 @@ func (a *app) sweepOf(f runFlags, names []string) (search.Sweep, error) {
 	if f.duration > 0 && f.seeds == "" {
 		s.Last = ^uint64(0) >> 1
 	}
+	feature, err := schedule.ParseFeature(f.feature)
+	if err != nil {
+		return s, usagef("--feature: %w", err)
+	}
 	if names, err = simulated(names); err != nil {
 		return s, err
 	}
@@ -100,7 +104,7 @@ func (a *app) sweepOf(f runFlags, names []string) (search.Sweep, error) {
 		if f.pods > 0 {
 			shape.Pods, shape.Nodes = f.pods, min(shape.Nodes, max(2, f.pods))
 		}
-		shape.DryRunPercent = dryRunPercent(f)
+		shape.DryRunPercent, shape.Feature = dryRunPercent(f), feature
 		s.Shapes = append(s.Shapes, shape)
 	}
 	return s, nil
@@ -303,6 +307,7 @@ func (s searched) commandLine(command string, names []string, seeds search.Shard
 		{"--danm-api", s.flags.group, string(defaultGroup)},
 		{"--cni", s.flags.cni, string(danmcni.Danm43)},
 		{"--pods", fmt.Sprint(s.flags.pods), "0"},
+		{"--feature", s.flags.feature, ""},
 		{"--blame", s.flags.blame, string(check.BlameCleaner)},
 		{"--dry-run", fmt.Sprint(s.flags.dryRun), "false"},
 	})

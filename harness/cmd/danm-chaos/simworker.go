@@ -50,6 +50,10 @@ func (a *app) simulate() error {
 	return nil
 }
 
+// lastStepsMax bounds what is told of a simulation that could not be played to
+// its end.
+const lastStepsMax = 500
+
 // player plays and judges in this process.
 func player(t *testing.T) search.Player {
 	return func(plan schedule.Simulation, j search.Job) search.Played {
@@ -63,7 +67,7 @@ func player(t *testing.T) search.Player {
 			Digest: out.Digest, Steps: out.Steps.Total(), Virtual: out.Virtual, Reached: out.Reached, Counts: out.Counts,
 		}
 		if out.Err != nil {
-			p.Trouble = out.Err.Error()
+			p.Trouble, p.Trace = out.Err.Error(), out.Trace[max(0, len(out.Trace)-lastStepsMax):]
 			return p
 		}
 		report := check.Check(out.Records, check.Options{BlameAny: j.BlameAny})
