@@ -166,8 +166,11 @@ func (w *world) step(until time.Time) {
 }
 
 // isCalm tells whether everybody is as quick as can be: at the end, and when the
-// user still waits although he had all the time that he could need.
-func (w *world) isCalm() bool { return w.phase != acting || w.steps.Total() > actingMax }
+// user waits for so long, or at all for so many steps, that delays would be why he
+// gives up.
+func (w *world) isCalm() bool {
+	return w.phase != acting || w.steps.Total() > actingMax || w.user.isImpatient(w.settleTime()/2)
+}
 
 // idle lets time pass until somebody comes to the gate or the world has
 // something to do.

@@ -134,6 +134,18 @@ func TestACleanerThatIsKilledLeavesNoGoroutine(t *testing.T) {
 	}
 }
 
+func TestAnImpatientUserIsNotKeptWaitingByTheSearch(t *testing.T) {
+	plan := drawn(t, 1, true)
+	plan.Steps = []schedule.Step{
+		{Do: schedule.AwaitReady}, {Do: schedule.ForceDelete, Target: schedule.AnyPods, Count: 3, Fault: true}, {Do: schedule.ForceDelete, Target: schedule.SamePods, Fault: true},
+	}
+	plan.Search = schedule.Search{Draw: true, TimePercent: 97}
+	out := Play(t, plan, Options{Start: startFixed})
+	if report := check.Check(out.Records, check.Options{}); out.Err != nil || report.Verdict != check.Valid {
+		t.Errorf("got %s, %v: %v", report.Verdict, out.Err, report.Unknowns)
+	}
+}
+
 func TestACleanerThatDoesNothingIsInvalid(t *testing.T) {
 	plan := drawn(t, 1, true)
 	plan.Steps = []schedule.Step{
