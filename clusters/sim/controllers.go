@@ -59,7 +59,7 @@ func (w *world) podLifecycle(pod *corev1.Pod, offer func(actor, key string, do f
 		offer("pod-gc", "gc "+pod.Name, func() { w.deletePod(userControllers, pod, new(int64)) })
 	case pod.DeletionTimestamp != nil && n.isOutOfService:
 		offer("pod-gc", "gc "+pod.Name, func() { w.deletePod(userControllers, pod, new(int64)) })
-	case pod.DeletionTimestamp != nil:
+	case pod.DeletionTimestamp != nil, isMirror(pod):
 	case isCompleted(pod):
 		// The StatefulSet replaces what failed; the object goes at once, as
 		// nothing of it runs.
@@ -118,11 +118,11 @@ func (w *world) leastLoaded() *node {
 	return best
 }
 
-// load is how many pods are bound to a node.
+// load is how many pods are bound to a node, without those that it cannot lose.
 func (w *world) load(n *node) int {
 	load := 0
 	for _, pod := range w.sortedPods() {
-		if pod.Spec.NodeName == n.name {
+		if pod.Spec.NodeName == n.name && !isMirror(pod) {
 			load++
 		}
 	}

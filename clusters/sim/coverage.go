@@ -31,6 +31,7 @@ const (
 	isUnsigned     = "an endpoint without PodUID loses its pod"
 	seesNone       = "a cleaner reads pods and is shown none"
 	areAway        = "all endpoints lie in the other API group alone"
+	isRenewed      = "the mirror of a static pod is made anew while that runs"
 	isMisnamed     = "an ADD of a pod that is gone writes an endpoint of its namesake"
 )
 
@@ -38,7 +39,7 @@ const (
 func Sometimes() []string {
 	return []string{
 		addFails, runsBackwards, watchEnds, relisted, endsByItself, takesOver, releases, writesBits, meetsConflict,
-		movesOn, addInterrupted, isFenced, staysDry, hasTwo, commitsLate, isUnsigned, seesNone, areAway, isMisnamed,
+		movesOn, addInterrupted, isFenced, staysDry, hasTwo, commitsLate, isUnsigned, seesNone, areAway, isMisnamed, isRenewed,
 	}
 }
 

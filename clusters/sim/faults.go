@@ -409,6 +409,8 @@ func (w *world) hit(f *fault) bool {
 		return w.migrate(f)
 	case schedule.MoveEndpoints:
 		return w.moveEndpoints(f)
+	case schedule.RenewMirror:
+		return w.renewMirror()
 	case schedule.HidePods:
 		return w.hidePods(f)
 	case schedule.ScaleDown:
@@ -427,7 +429,7 @@ func (w *world) scale(f *fault) {
 		return
 	}
 	l := w.lane()
-	l.Replicas = w.replicasWanted
+	l.Replicas = w.podsWanted()
 	w.record.add(history.Record{Lane: l})
 }
 
@@ -492,7 +494,7 @@ func (w *world) partition(n *node, isCut bool) {
 func (w *world) strikePod(f *fault) bool {
 	var candidates []*corev1.Pod
 	for _, pod := range w.sortedPods() {
-		if isRunning(pod) {
+		if isRunning(pod) && !isMirror(pod) {
 			candidates = append(candidates, pod)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/danm-chaos/danm-chaos/harness/check"
+	"github.com/danm-chaos/danm-chaos/harness/history"
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
 )
 
@@ -24,6 +25,7 @@ func featured(t *testing.T, seed uint64, f schedule.Feature) schedule.Simulation
 func TestTheShippedCleanerIsRightInAWorldOutOfTheOrdinary(t *testing.T) {
 	for f, reaches := range map[schedule.Feature]string{
 		schedule.LegacyEndpoints: isUnsigned, schedule.HiddenPods: seesNone, schedule.HalfMigrated: areAway, schedule.LateAdds: isMisnamed,
+		schedule.StaticPods: isRenewed,
 	} {
 		t.Run(string(f), func(t *testing.T) {
 			reached := 0
@@ -61,5 +63,29 @@ func TestEndpointsWithoutUIDBelongToWhoeverTheirSandboxIsFor(t *testing.T) {
 	}
 	if report := check.Check(out.Records, check.Options{}); report.Verdict != check.Valid {
 		t.Errorf("%s: %v %v", report.Verdict, report.Violations, report.Unknowns)
+	}
+}
+
+func TestAStaticPodRunsOnWhileItsMirrorIsMadeAnew(t *testing.T) {
+	plan := drawn(t, 1, true)
+	plan.World.StaticPods, plan.Search = 1, schedule.Search{}
+	plan.Steps = []schedule.Step{{Do: schedule.AwaitReady}, {Do: schedule.AwaitReady, Delay: 30 * time.Second}}
+	plan.Faults = []schedule.SimFault{{Do: schedule.RenewMirror, Nth: 1}}
+	out := Play(t, plan, Options{Start: startFixed})
+	mirrors, ends := map[string]bool{}, 0
+	for _, r := range out.Records {
+		if r.Write != nil && r.Write.Name == "static-node-0" {
+			mirrors[r.Write.UID] = true
+		}
+		if a := r.Attachment; a != nil && a.Event != history.Attached {
+			ends++
+		}
+	}
+	if out.Err != nil || len(mirrors) != 2 || ends != 0 {
+		t.Errorf("%d mirrors, %d attachments ended, %v", len(mirrors), ends, out.Err)
+	}
+	last := out.Records[len(out.Records)-1].Snapshot
+	if !last.Settled || len(last.Endpoints) != plan.World.Pods+1 {
+		t.Errorf("%s: %+v", last.Pending, last.Endpoints)
 	}
 }

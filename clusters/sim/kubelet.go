@@ -63,7 +63,8 @@ type sandbox struct {
 	node       *node
 	namespace  string
 	pod        string
-	uid        types.UID
+	uid        types.UID // by which the kubelet knows the pod
+	apiUID     types.UID // by which the API knew it when it was attached
 	state      sandboxState
 	isReported bool // Running, with this sandbox
 	wasLive    bool // its attachment is in the history and has no end there
@@ -82,6 +83,7 @@ func (w *world) addNode(name string) {
 		NewID: w.newEndpointID, Delay: w.cniPoint,
 	})
 	w.nodes = append(w.nodes, n)
+	w.addStatic(n)
 	w.do(userControllers, http.MethodPost, "/api/v1/nodes", &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
 		Status:     nodeStatus(corev1.ConditionTrue),
@@ -102,6 +104,7 @@ func (w *world) newEndpointID() string {
 // kubelets offers what the kubelets can do next.
 func (w *world) kubelets(offer func(actor, key string, do func())) {
 	pods := w.sortedPods()
+	w.mirrors(offer)
 	for _, n := range w.nodes {
 		if !n.acts() || n.isGone {
 			continue
@@ -118,7 +121,7 @@ func (w *world) kubelets(offer func(actor, key string, do func())) {
 // kubelet offers the next step for one pod.
 func (w *world) kubelet(n *node, pod *corev1.Pod, offer func(actor, key string, do func())) {
 	actor := n.kubelet
-	current, leftovers := w.sandboxesOf(n, pod.UID)
+	current, leftovers := w.sandboxesOf(n, identity(pod))
 	switch {
 	case pod.DeletionTimestamp != nil && current == nil && leftovers == 0:
 		offer(actor, "finish "+pod.Name, func() { w.deletePod(n.user(), pod, new(int64)) })
@@ -129,7 +132,7 @@ func (w *world) kubelet(n *node, pod *corev1.Pod, offer func(actor, key string, 
 			offer(actor, "pending "+pod.Name, func() { w.report(n, pod, corev1.PodPending) })
 		}
 	case current == nil:
-		if !time.Now().Before(w.retryPod[pod.UID]) {
+		if !time.Now().Before(w.retryPod[identity(pod)]) {
 			offer(actor, "sandbox "+pod.Name, func() { w.startSandbox(n, pod) })
 		}
 	case current.state == attached && !current.isReported:
@@ -169,6 +172,9 @@ func (w *world) housekeeping(n *node, offer func(actor, key string, do func())) 
 
 // needs tells whether the sandbox's pod is there and wants to run.
 func (w *world) needs(sb *sandbox) bool {
+	if s := w.static(sb.pod); s != nil {
+		return s.hash == sb.uid
+	}
 	pod, ok := w.pods[sb.pod]
 	return ok && pod.UID == sb.uid && pod.Namespace == sb.namespace && pod.DeletionTimestamp == nil && !isCompleted(pod)
 }
@@ -195,7 +201,7 @@ func (w *world) putStatus(n *node, pod *corev1.Pod, status corev1.PodStatus) {
 // startSandbox begins CNI ADD for a new sandbox.
 func (w *world) startSandbox(n *node, pod *corev1.Pod) {
 	w.ids++
-	sb := &sandbox{id: fmt.Sprintf("cid-%04d", w.ids), node: n, namespace: pod.Namespace, pod: pod.Name, uid: pod.UID}
+	sb := &sandbox{id: fmt.Sprintf("cid-%04d", w.ids), node: n, namespace: pod.Namespace, pod: pod.Name, uid: identity(pod)}
 	w.sandboxes = append(w.sandboxes, sb)
 	w.sandboxOwner[sb.id] = sb.uid
 	var made []danmcni.Interface
@@ -228,7 +234,7 @@ func (w *world) endAdd(sb *sandbox, made []danmcni.Interface, err error) {
 		w.retryPod[sb.uid] = time.Now().Add(sandboxRetry)
 		w.reach(addFails)
 	default:
-		sb.state, sb.wasLive = attached, true
+		sb.state, sb.wasLive, sb.apiUID = attached, true, w.apiUID(sb)
 		w.recordAttachment(history.Attached, sb, made)
 	}
 }
@@ -317,7 +323,7 @@ func (w *world) powerOn(n *node) {
 
 func (w *world) recordAttachment(event history.AttachmentEvent, sb *sandbox, made []danmcni.Interface) {
 	a := &history.Attachment{
-		Event: event, ID: sb.id, Node: sb.node.name, Namespace: sb.namespace, Pod: sb.pod, PodUID: string(sb.uid),
+		Event: event, ID: sb.id, Node: sb.node.name, Namespace: sb.namespace, Pod: sb.pod, PodUID: string(sb.apiUID), Static: sb.apiUID != sb.uid,
 	}
 	for _, i := range made {
 		face := history.AttachedInterface{

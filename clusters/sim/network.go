@@ -64,7 +64,7 @@ func (w *world) lane() *history.Lane {
 	l := &history.Lane{
 		Name: namespaceName, Namespace: namespaceName, NetworkKind: string(w.network.Kind), Network: networkName,
 		IPv4: w.plan.World.Network.HasIPv4(), IPv6: w.plan.World.Network.HasIPv6(),
-		StatefulSet: setName, Replicas: w.plan.World.Pods,
+		StatefulSet: setName, Replicas: w.plan.World.Pods + w.plan.World.StaticPods,
 	}
 	for i := range w.plan.World.Nodes {
 		l.Nodes = append(l.Nodes, fmt.Sprintf("node-%d", i))
@@ -158,7 +158,7 @@ func (w *world) observeEndpoint(c apiserver.Commit) {
 		w.fail(err)
 		return
 	}
-	if owner := w.sandboxOwner[ep.Spec.CID]; c.Old == nil && ep.Spec.PodUID != "" && owner != "" && owner != ep.Spec.PodUID {
+	if owner := w.sandboxOwner[ep.Spec.CID]; c.Old == nil && ep.Spec.PodUID != "" && owner != "" && owner != ep.Spec.PodUID && w.static(ep.Spec.Pod) == nil {
 		w.reach(isMisnamed)
 	}
 	w.endpoints[c.Name] = ep
@@ -204,7 +204,7 @@ func (w *world) snapshot() *history.Snapshot {
 	}
 	slices.SortFunc(s.Endpoints, func(a, b history.SnapshotEndpoint) int { return cmp.Compare(a.Name, b.Name) })
 	w.readBits(s)
-	s.Pending = pending(s, w.replicasWanted)
+	s.Pending = pending(s, w.podsWanted())
 	s.Settled = s.Pending == ""
 	return s
 }
@@ -229,8 +229,14 @@ func (w *world) countsAgree() bool {
 func (w *world) isLegacy() bool { return w.plan.World.LegacyEndpoints && w.user.next < 2 }
 
 // ownerOf returns the pod that an endpoint belongs to. What an old DANM wrote
-// does not say so; then it is the pod that its sandbox was made for.
+// does not say so; then it is the pod that its sandbox was made for. That of a
+// static pod belongs to whatever mirror there is.
 func (w *world) ownerOf(ep *danm.Endpoint) types.UID {
+	if s := w.static(ep.Spec.Pod); s != nil && s.hash == w.sandboxOwner[ep.Spec.CID] {
+		if mirror, ok := w.pods[s.name]; ok {
+			return mirror.UID
+		}
+	}
 	return cmp.Or(ep.Spec.PodUID, w.sandboxOwner[ep.Spec.CID])
 }
 

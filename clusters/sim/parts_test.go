@@ -91,7 +91,7 @@ func TestEveryFaultHasAMoment(t *testing.T) {
 	general := []schedule.FaultKind{
 		schedule.RebootNode, schedule.PartitionNode, schedule.EvictPod, schedule.DeletePod, schedule.ScaleDown,
 		schedule.RemoveNode, schedule.OutOfService, schedule.DeleteNamespace, schedule.EditNetwork, schedule.RenewNetwork, schedule.BothGroups,
-		schedule.HidePods, schedule.MoveEndpoints,
+		schedule.HidePods, schedule.MoveEndpoints, schedule.RenewMirror,
 	}
 	for _, kind := range schedule.SimFaultKinds() {
 		if pointOf(kind) == stepPoint && !slices.Contains(general, kind) {

@@ -362,6 +362,7 @@ func (w *world) collect(until time.Time) []option {
 	} else {
 		w.lastForceDeletes(offer)
 		w.lastFences(offer)
+		w.lastReturns(offer)
 	}
 	if len(w.scratch) > 0 && w.phase == acting {
 		for i, d := range timeSteps {

@@ -81,7 +81,7 @@ func isWait(verb schedule.Verb) bool {
 func (w *world) canTake(step schedule.Step) bool {
 	switch step.Do {
 	case schedule.AwaitReady:
-		return w.countRunning() == w.replicasWanted && len(w.pods) == w.replicasWanted
+		return w.countRunning() == w.podsWanted() && len(w.pods) == w.podsWanted()
 	case schedule.AwaitNodeReady:
 		return w.areNodesReady()
 	case schedule.AwaitTerminating:
@@ -118,7 +118,7 @@ func (w *world) areNodesReady() bool {
 // isTerminating tells whether every pod of the node is marked for deletion.
 func (w *world) isTerminating(n *node) bool {
 	for _, pod := range w.pods {
-		if n != nil && pod.Spec.NodeName == n.name && pod.DeletionTimestamp == nil {
+		if n != nil && pod.Spec.NodeName == n.name && pod.DeletionTimestamp == nil && !isMirror(pod) {
 			return false
 		}
 	}
@@ -204,6 +204,11 @@ func (w *world) takeStep(step schedule.Step) {
 // removeNode deletes a node for good. Its pods are left to the pod collector.
 func (w *world) removeNode(n *node) {
 	n.isGone = true
+	if w.static("static-"+n.name) == nil && w.plan.World.StaticPods > 0 {
+		l := w.lane()
+		l.Replicas = w.podsWanted()
+		w.record.add(history.Record{Lane: l})
+	}
 	w.do(clusters.UserHarness, http.MethodDelete, "/api/v1/nodes/"+n.name, nil)
 	kept := w.sandboxes[:0]
 	for _, sb := range w.sandboxes {
@@ -219,7 +224,7 @@ func (w *world) removeNode(n *node) {
 func (w *world) forceDelete(step schedule.Step) {
 	var pods []*corev1.Pod
 	for _, pod := range w.sortedPods() {
-		if w.isMeant(step, pod) {
+		if w.isMeant(step, pod) && !isMirror(pod) {
 			pods = append(pods, pod)
 		}
 	}

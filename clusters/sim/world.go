@@ -64,6 +64,7 @@ type world struct {
 	isDraining     bool  // the namespace is being deleted
 	drainedAsOf    int64 // resourceVersion after which draining it changed nothing
 	nodes          []*node
+	statics        []*staticPod
 	sandboxes      []*sandbox // in the order of their making
 	cleaners       []*replica
 	sandboxOwner   map[string]types.UID    // by ID, of every sandbox that there ever was

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -30,6 +31,20 @@ func emptyUIDIsGone(danm.Group) defect {
 			return e.pass()
 		}
 		return e.throughEvents(onObjects(compared), compared)
+	}
+}
+
+// mirrorIsNew does not see that a pod is the mirror of a static one.
+func mirrorIsNew(danm.Group) defect {
+	plain := func(pod object) bool {
+		delete(within(pod, "metadata", "annotations"), corev1.MirrorPodAnnotationKey)
+		return true
+	}
+	return func(e exchange) (*http.Response, error) {
+		if e.resource != podResource || e.request.Method != http.MethodGet {
+			return e.pass()
+		}
+		return e.throughEvents(onObjects(plain), plain)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 )
@@ -88,5 +89,16 @@ func TestYoungestWinsTakesTheOwnerFromTheOthers(t *testing.T) {
 	}
 	if got := b.ownersSeen(b.seen); got["ep"] != noOwner || got["young"] != owner {
 		t.Errorf("two are seen as %v", got)
+	}
+}
+
+func TestMirrorIsNewSeesNoMirrors(t *testing.T) {
+	b := newBench(t, "mirror-is-new")
+	patch := []byte(`{"metadata":{"annotations":{"kubernetes.io/config.mirror":"hash","kubernetes.io/config.hash":"hash"}}}`)
+	if _, err := b.plain.core.CoreV1().Pods("default").Patch(t.Context(), "pod", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.getPod().Annotations; got["kubernetes.io/config.mirror"] != "" || got["kubernetes.io/config.hash"] != "hash" {
+		t.Errorf("it sees %v", got)
 	}
 }

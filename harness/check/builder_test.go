@@ -52,6 +52,7 @@ type teller struct {
 	during     func() // what happens before it is recorded
 	silent     bool   // no watch event for the next write
 	unaudited  bool   // no audit record for the next write
+	static     bool   // what is attached are static pods
 }
 
 // told is an endpoint as the teller knows it.
@@ -323,7 +324,7 @@ func (h *teller) unrelated() {
 }
 
 func (h *teller) attachment(event history.AttachmentEvent, node string, e *told) {
-	a := history.Attachment{Event: event, ID: sandbox(e), Node: node, Namespace: e.Namespace, Pod: e.Pod, PodUID: e.PodUID}
+	a := history.Attachment{Event: event, ID: sandbox(e), Node: node, Namespace: e.Namespace, Pod: e.Pod, PodUID: e.PodUID, Static: h.static}
 	if event == history.Attached {
 		a.Interfaces = []history.AttachedInterface{{
 			Name: "eth0", Endpoint: e.Name, EndpointUID: e.UID, NetworkKind: h.lane.NetworkKind, Network: h.lane.Network, Addresses: e.Addresses,

@@ -75,6 +75,12 @@ func TestAccepts(t *testing.T) {
 		tell func(h *teller)
 	}{
 		{"a quiet life", func(h *teller) { h.add("n1", "p", a15) }},
+		{"the mirror of a static pod is made anew, and its endpoint stays", func(h *teller) {
+			h.static = true
+			e := h.add("n1", "p", a15)
+			h.deletePod("p")
+			e.Owner = h.pod("p", "n1")
+		}},
 		{"DEL clears its own bit right after it began", func(h *teller) {
 			h.del("n1", h.add("n1", "p", a15))
 			h.add("n1", "p", a16)
@@ -244,6 +250,18 @@ func TestRejects(t *testing.T) {
 			h.deletePod("p")
 			h.add("n1", "p", a15)
 		}, summary{Verdict: Invalid, Violations: []string{"I1 LiveAttachment cleaner 10.10.10.15"}}},
+		{"the mirror of a static pod is made anew, and the cleaner takes that for another pod", func(h *teller) {
+			h.static = true
+			e := h.add("n1", "p", a15)
+			h.deletePod("p")
+			e.Owner = h.pod("p", "n1")
+			h.clear(cleaner, a15)
+			h.set(cleaner, a15)
+		}, summary{Verdict: Invalid, Violations: []string{"I1 LiveAttachment cleaner 10.10.10.15"}}},
+		{"an endpoint of an old DANM, which names no pod, is left over", func(h *teller) {
+			h.add("n1", "p", a15).Owner = "a pod that is gone"
+			h.pods = nil
+		}, summary{Verdict: Invalid, Violations: []string{"I3 Convergence cleaner 10.10.10.15"}}},
 		{"the cleaner clears between ADD's two writes", func(h *teller) {
 			h.pod("p", "n1")
 			h.set(node1, a15)

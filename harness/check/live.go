@@ -111,6 +111,9 @@ func (j *judge) newLife(r *history.Record) *life {
 	if l.object == nil {
 		j.unknownf(HistoryComplete, "%s is attached, but no watch showed pod uid %s", l.name(), l.PodUID)
 	}
+	if l.Static {
+		l.object = nil // the end of a mirror fences nothing
+	}
 	j.lives = append(j.lives, l)
 	return l
 }

@@ -24,7 +24,7 @@ func oneOfEach() []Record {
 		{Run: &Run{SchemaVersion, "id", "node-shutdown", "sim", 1 << 63, "danm.io", "cleaner", "system:node:", true, &Observed{[]string{"danm-cleaner"}}}},
 		{Lane: &Lane{"lane-0", 2, "ns", "DanmNet", "net", true, true, "ss", 5, []string{"n1", "n2"}}},
 		{Op: &Op{"lane-0", Info, "fail-node", "lane-0", 1, 2, "n1", true, "cut\nshort", "<note>"}},
-		{Attachment: &Attachment{Attached, "sandbox", "n1", "ns", "pod", "uid", []AttachedInterface{
+		{Attachment: &Attachment{Attached, "sandbox", "n1", "ns", "pod", "uid", true, []AttachedInterface{
 			{"eth0", "ep", "ep-uid", "DanmNet", "net", []string{"10.0.0.1", "2001:db8::1"}},
 		}}},
 		{Write: &Write{1 << 60, Deleted, true, "danmeps", "ns", "ep", "ep-uid", json.RawMessage(`{"spec":{"Pod":"a<b"}}`), map[string]string{"spec": "danm"}}},

@@ -106,12 +106,15 @@ const (
 // Attachment is ground truth from a node: a sandbox of a pod with its
 // interfaces. Detaching and Lost repeat only ID, Node and the pod.
 type Attachment struct {
-	Event      AttachmentEvent     `json:"event"`
-	ID         string              `json:"id"` // container ID of the sandbox
-	Node       string              `json:"node"`
-	Namespace  string              `json:"namespace"`
-	Pod        string              `json:"pod"`
-	PodUID     string              `json:"podUid"`
+	Event     AttachmentEvent `json:"event"`
+	ID        string          `json:"id"` // container ID of the sandbox
+	Node      string          `json:"node"`
+	Namespace string          `json:"namespace"`
+	Pod       string          `json:"pod"`
+	PodUID    string          `json:"podUid"`
+	// Static says that the API has only a mirror of the pod, which may go and come
+	// while the pod runs on.
+	Static     bool                `json:"static,omitempty"`
 	Interfaces []AttachedInterface `json:"interfaces,omitempty"`
 }
 

@@ -22,5 +22,6 @@ var descriptions = map[FaultKind]string{
 	EditNetwork: "somebody edits the network", RenewNetwork: "somebody deletes the network and makes it anew with its bits",
 	BothGroups:    "the other API group holds an endpoint for a while",
 	MoveEndpoints: "all endpoints are copied into the other API group, and then lie there alone for a while",
+	RenewMirror:   "the mirror of a static pod is deleted and made anew, while that runs on",
 	HidePods:      "nothing that the cleaner reads shows any pod for a while",
 }

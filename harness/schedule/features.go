@@ -22,11 +22,14 @@ const (
 	// LateAdds: an ADD of a pod that is gone finds its namesake, and writes an
 	// endpoint in that one's name.
 	LateAdds Feature = "late-adds"
+	// StaticPods: a node runs a static pod, and its mirror is deleted and made
+	// anew with another UID.
+	StaticPods Feature = "static-pods"
 )
 
 // Features lists all of them.
 func Features() []Feature {
-	return []Feature{LegacyEndpoints, HiddenPods, HalfMigrated, LateAdds}
+	return []Feature{LegacyEndpoints, HiddenPods, HalfMigrated, LateAdds, StaticPods}
 }
 
 // ParseFeature returns the feature named s, which may be empty, or an error that
@@ -59,6 +62,9 @@ func (s *Simulation) addFeature(wanted Feature) {
 }
 
 func (s *Simulation) add(f Feature, d drawer) {
+	if f == StaticPods {
+		s.World.StaticPods = 1
+	}
 	switch f {
 	case LegacyEndpoints:
 		s.World.LegacyEndpoints = true
@@ -83,13 +89,17 @@ func featurePlots() map[Feature][]habitat {
 	second := time.Second
 	deleting := habitat{DeletePod, nil, 300, 0, 2, ""}
 	return map[Feature][]habitat{
-		HiddenPods:   {{HidePods, nil, 60, 60 * second, 1, ""}, deleting},
+		HiddenPods: {{HidePods, nil, 60, 60 * second, 1, ""}, deleting},
+		StaticPods: {
+			{RenewMirror, nil, 150, 0, 3, ""}, {RenewMirror, nil, 300, 0, 3, ""}, {WatchExpired, []string{"pods"}, 20, 0, 1, ""},
+			{StaleRestart, nil, 200, 30 * second, 1, ""}, deleting,
+		},
 		HalfMigrated: {{MoveEndpoints, nil, 60, 120 * second, 1, ""}, deleting, {DeletePod, []string{"cleaner patch NETWORK"}, 1, 0, 4, ""}},
 	}
 }
 
 // featureFaults are the kinds of faults that only features have.
-func featureFaults() []FaultKind { return []FaultKind{HidePods, MoveEndpoints} }
+func featureFaults() []FaultKind { return []FaultKind{HidePods, MoveEndpoints, RenewMirror} }
 
 // lasting draws a fault that lasts for at least half of its time.
 func (d drawer) lasting(h habitat, w World) SimFault {

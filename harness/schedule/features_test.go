@@ -23,6 +23,7 @@ func TestAFeatureIsWhatItSays(t *testing.T) {
 		LegacyEndpoints: func(s Simulation) bool { return s.World.LegacyEndpoints },
 		HiddenPods:      func(s Simulation) bool { return has(s, HidePods) },
 		HalfMigrated:    func(s Simulation) bool { return has(s, MoveEndpoints) },
+		StaticPods:      func(s Simulation) bool { return s.World.StaticPods == 1 && has(s, RenewMirror) },
 		LateAdds:        func(s Simulation) bool { return has(s, SlowCall) && has(s, AddStalled) && has(s, DelLost) },
 	}
 	for _, f := range Features() {
@@ -53,7 +54,7 @@ func TestMostSeedsHaveNoFeatureAndFewHaveEach(t *testing.T) {
 
 // isFeatured tells whether a simulation surely has a feature.
 func isFeatured(s Simulation) bool {
-	return s.World.LegacyEndpoints || len(s.Faults) == 3 && s.Faults[0].Until == "cni get pods" ||
+	return s.World.LegacyEndpoints || s.World.StaticPods > 0 || len(s.Faults) == 3 && s.Faults[0].Until == "cni get pods" ||
 		slices.ContainsFunc(s.Faults, func(f SimFault) bool { return slices.Contains(featureFaults(), f.Do) })
 }
 

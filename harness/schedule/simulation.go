@@ -55,7 +55,9 @@ type World struct {
 	DryRun        bool `json:"dryRun,omitempty"`
 	StrictFencing bool `json:"strictFencing,omitempty"`
 	// LegacyEndpoints makes the endpoints of the first pods carry no UID.
-	LegacyEndpoints   bool          `json:"legacyEndpoints,omitempty"`
+	LegacyEndpoints bool `json:"legacyEndpoints,omitempty"`
+	// StaticPods is how many nodes, the first, run a static pod.
+	StaticPods        int           `json:"staticPods,omitempty"`
 	ReleaseQuarantine time.Duration `json:"releaseQuarantineNs"`
 	OrphanQuarantine  time.Duration `json:"orphanQuarantineNs"`
 }
@@ -120,6 +122,7 @@ const (
 	EvictPod        FaultKind = "evict-pod"        // a pod fails and its object stays
 	DeletePod       FaultKind = "delete-pod"       // a living pod is force deleted
 	ScaleDown       FaultKind = "scale-down"       // one replica less, and later one more again
+	RenewMirror     FaultKind = "renew-mirror"     // the mirror of a static pod is deleted and made anew, while that runs on
 	DeleteNamespace FaultKind = "delete-namespace" // with all pods, endpoints and networks in it; then it is made anew
 	EditNetwork     FaultKind = "edit-network"     // an admin writes a field that nobody else does
 	RenewNetwork    FaultKind = "renew-network"    // an admin deletes the network and makes it anew with its bits

@@ -144,6 +144,7 @@ func worldChanges() []func(*schedule.World) bool {
 		func(w *schedule.World) bool { w.LeaderElect = false; return true },
 		func(w *schedule.World) bool { w.SlowLease = true; return true },
 		func(w *schedule.World) bool { w.LegacyEndpoints = false; return true },
+		func(w *schedule.World) bool { return lower(&w.StaticPods, 0) },
 	}
 }
 
