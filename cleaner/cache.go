@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
@@ -40,11 +39,9 @@ type caches struct {
 
 func newCaches(cl clients, have map[string]bool, l *lineage) (*caches, error) {
 	c := &caches{networks: map[danm.NetworkKind]cache.SharedIndexInformer{}}
-	coreLW := func(resource string) *cache.ListWatch {
-		return cache.NewListWatchFromClient(cl.core.CoreV1().RESTClient(), resource, metav1.NamespaceAll, fields.Everything())
-	}
-	c.pods = cache.NewSharedIndexInformer(coreLW("pods"), &corev1.Pod{}, 0, cache.Indexers{})
-	c.nodes = cache.NewSharedIndexInformer(coreLW("nodes"), &corev1.Node{}, 0, cache.Indexers{})
+	api := cl.core.CoreV1().RESTClient()
+	c.pods = cache.NewSharedIndexInformer(coreListWatch(api, "/api/v1/pods"), &corev1.Pod{}, 0, cache.Indexers{})
+	c.nodes = cache.NewSharedIndexInformer(coreListWatch(api, "/api/v1/nodes"), &corev1.Node{}, 0, cache.Indexers{})
 	c.endpoints = cache.NewSharedIndexInformer(listWatch(cl.danm.Endpoints("")), &unstructured.Unstructured{}, 0, endpointIndexers())
 	transforms := map[cache.SharedIndexInformer]cache.TransformFunc{
 		c.pods: trimPod, c.nodes: trimNode, c.endpoints: transformEndpoint,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -43,6 +44,10 @@ type Config struct {
 	// REST is the cluster. Run works with copies, with a pace,
 	// a content type and, if there is none, a user agent of its own.
 	REST *rest.Config
+	// Encoding is one in which answers may come besides Kubernetes' own, which
+	// the clients then ask for first; nil is none. An API server in the same
+	// process spares both sides the bytes by it.
+	Encoding *runtime.SerializerInfo
 	// Group is the DANM API group to work on; empty finds out which one the
 	// cluster serves.
 	Group danm.Group

@@ -104,6 +104,9 @@ func (c *controller) run(ctx context.Context) error {
 	return err
 }
 
+// networkWorkers is enough, as few networks have bits to clear at one moment.
+const networkWorkers = 8
+
 func (c *controller) shutDown() {
 	c.endpointQueue.ShutDown()
 	c.networkQueue.ShutDown()
@@ -118,6 +121,8 @@ func (c *controller) runWorkers(ctx context.Context) error {
 	defer cancel()
 	for range c.cfg.Workers {
 		workers.Go(func() { work(ctx, c, c.endpointQueue, "endpoints", c.reconcileEndpoint) })
+	}
+	for range min(c.cfg.Workers, networkWorkers) {
 		workers.Go(func() { work(ctx, c, c.networkQueue, "networks", c.reconcileNetwork) })
 	}
 	c.log.Info("caches synced", "endpoints", c.endpointCount.Load(),

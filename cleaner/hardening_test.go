@@ -3,10 +3,15 @@ package cleaner
 import (
 	"context"
 	"encoding/json"
+	"net/netip"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	testingclock "k8s.io/utils/clock/testing"
 
@@ -192,6 +197,52 @@ func TestRosterProvesOnlyAbsence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An endpoint that claims a cleared bit may be released by another replica before
+// the bit is set back. Then it must stay clear.
+func TestABitIsSetBackOnlyForAnEndpointThatIsStillThere(t *testing.T) {
+	for name, isReleased := range map[string]bool{"still there": false, "released meanwhile": true} {
+		t.Run(name, func(t *testing.T) {
+			c := testController(t)
+			late := endpointOf("late", "ss-0", "1")
+			late.Spec.NetworkName, late.Spec.APIType, late.Spec.Interface.Address = "net", string(danm.DanmNet), "10.0.0.5/28"
+			dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+				c.danm.Group.Resource(danm.EndpointResource): "DanmEpList", c.danm.Group.Resource(danm.DanmNetResource): "DanmNetList",
+			}, asUnstructured(t, late, danm.EndpointKind), asUnstructured(t, testNetwork("1"), string(danm.DanmNet)))
+			c.danm = danm.NewClient(dyn, c.danm.Group)
+			dyn.PrependReactor("get", danm.DanmNetResource, func(clienttesting.Action) (bool, runtime.Object, error) {
+				if isReleased {
+					_ = dyn.Tracker().Delete(c.danm.Group.Resource(danm.EndpointResource), late.Namespace, late.Name)
+				}
+				return false, nil, nil
+			})
+			ps := openPools(testNetwork("1"))
+			b, _ := ps.find(netip.MustParseAddr("10.0.0.5"))
+			if err := c.setBackClaimed(t.Context(), testRef, ps, []bit{b}); err != nil {
+				t.Fatal(err)
+			}
+			now, err := c.liveNetwork(t.Context(), testRef)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := openPools(now).isSet(b); got == isReleased {
+				t.Errorf("the bit is set: %v", got)
+			}
+		})
+	}
+}
+
+func asUnstructured(t *testing.T, object any, kind string) *unstructured.Unstructured {
+	t.Helper()
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unstructured.Unstructured{Object: fields}
+	u.SetAPIVersion("danm.io/v1")
+	u.SetKind(kind)
+	return u
 }
 
 func TestAddressesWithoutBitAreLeftAlone(t *testing.T) {

@@ -63,10 +63,10 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		leading:    gauge("leader", "1 while this replica works."),
 		stock:      newStock(),
 	}
-	m.preset()
 	if r == nil {
 		return m, nil
 	}
+	m.preset()
 	for _, c := range m.all() {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)

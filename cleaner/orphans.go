@@ -242,14 +242,22 @@ func (c *controller) setBackClaimed(ctx context.Context, ref danm.NetworkRef, ps
 	return fmt.Errorf("setting bits of late endpoints again: %w", err)
 }
 
+// setBits sets those of the bits that are clear and still claimed. The claims are
+// read after the network that is patched: an endpoint that is there now was there
+// while its bit was clear, and is not one that another replica has released, with
+// its bit, in the meantime.
 func (c *controller) setBits(ctx context.Context, ref danm.NetworkRef, bits map[bit]bool) error {
 	network, err := c.liveNetwork(ctx, ref)
 	if err != nil || network == nil {
 		return err
 	}
+	claims, err := c.liveClaims(ctx, ref)
+	if err != nil {
+		return err
+	}
 	ps := openPools(network)
 	for _, b := range sortedBits(bits) {
-		if pool, ok := ps[b.family]; ok && !pool.IsSet(b.index) {
+		if pool, ok := ps[b.family]; ok && !pool.IsSet(b.index) && claims[ps.addr(b)] {
 			pool.Set(b.index)
 			c.log.Info("setting address back, an endpoint claims it after all", "network", ref.String(), "address", ps.addr(b).String())
 		}

@@ -2,6 +2,7 @@ package cleaner
 
 import (
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -52,12 +53,22 @@ func verbOf(r *http.Request) string {
 		return "delete"
 	}
 	switch {
-	case r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1":
+	case isWatch(r.URL):
 		return "watch"
 	case isCollection(r.URL.Path):
 		return "list"
 	}
 	return "get"
+}
+
+// isWatch tells whether the query asks for a watch. Most queries need not be
+// parsed for that.
+func isWatch(u *url.URL) bool {
+	if !strings.Contains(u.RawQuery, "watch=") {
+		return false
+	}
+	value := u.Query().Get("watch")
+	return value == "true" || value == "1"
 }
 
 // isCollection tells whether the path names a resource and no object of it.

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	leasesv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -59,11 +62,11 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	// The Lease has a client, and so a pace, of its own: releases must not be
 	// able to starve its renewal.
-	leases, err := coordinationv1.NewForConfig(protobuf(cfg.REST))
+	leases, err := typedClient(cfg, cfg.REST, "/apis", leasesv1.SchemeGroupVersion)
 	if err != nil {
-		return fmt.Errorf("building client: %w", err)
+		return err
 	}
-	return runElected(ctx, cfg, leases, lead)
+	return runElected(ctx, cfg, leasesGetter{leases}, lead)
 }
 
 // coreAPI is what a cleaner needs of Kubernetes' own API. A whole clientset
@@ -84,30 +87,45 @@ func (c coreClients) CoreV1() typedcorev1.CoreV1Interface { return c.core }
 // Discovery implements coreAPI.
 func (c coreClients) Discovery() discovery.DiscoveryInterfaces { return c.discovery }
 
-// newClients uses protobuf for core types; custom resources are JSON only.
 func newClients(cfg Config) (coreAPI, dynamic.Interface, error) {
 	config := newLimiter(cfg.QPS, cfg.Burst).limit(cfg.REST)
-	dyn, err := danm.NewDynamic(config)
+	dyn, err := danm.NewDynamic(config, cfg.Encoding)
 	if err != nil {
 		return nil, nil, fmt.Errorf("building client: %w", err)
 	}
-	core, err := typedcorev1.NewForConfig(protobuf(config))
+	core, err := typedClient(cfg, config, "/api", corev1.SchemeGroupVersion)
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := rest.UnversionedRESTClientFor(discoveryConfig(cfg, config))
 	if err != nil {
 		return nil, nil, fmt.Errorf("building client: %w", err)
 	}
-	found, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("building client: %w", err)
-	}
-	return coreClients{core, found}, dyn, nil
+	return coreClients{typedcorev1.New(core), discovery.NewDiscoveryClient(found)}, dyn, nil
 }
 
-// protobuf returns a copy of the config for clients of core types.
-func protobuf(config *rest.Config) *rest.Config {
+// discoveryConfig is for a client that asks what is served. Who uses it sets a
+// time-out for each question.
+func discoveryConfig(cfg Config, config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	return config
+	config.AcceptContentTypes = runtime.ContentTypeJSON
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	return danm.WithEncoding(config, cfg.Encoding)
+}
+
+// typedClient returns a client for one group of Kubernetes' own types. It uses
+// protobuf; custom resources are JSON only.
+func typedClient(cfg Config, config *rest.Config, apiPath string, gv schema.GroupVersion) (rest.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.APIPath, config.GroupVersion = apiPath, &gv
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.NegotiatedSerializer = rest.CodecFactoryForGeneratedClient(scheme.Scheme, scheme.Codecs).WithoutConversion()
+	client, err := rest.RESTClientFor(danm.WithEncoding(config, cfg.Encoding))
+	if err != nil {
+		return nil, fmt.Errorf("building client: %w", err)
+	}
+	return client, nil
 }
 
 // runElected waits for the Lease and runs lead while this replica holds it. The

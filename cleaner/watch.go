@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
@@ -22,6 +23,20 @@ func listWatch(r dynamic.ResourceInterface) *cache.ListWatch {
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return r.Watch(ctx, o)
+		},
+	}
+}
+
+// coreListWatch returns a list-watch of one of Kubernetes' own resources, in all
+// namespaces.
+func coreListWatch(api rest.Interface, path string) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return danm.WithOptions(api.Get().AbsPath(path), o).Do(ctx).Get()
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.Watch = true
+			return danm.WithOptions(api.Get().AbsPath(path), o).Watch(ctx)
 		},
 	}
 }

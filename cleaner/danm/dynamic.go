@@ -17,35 +17,42 @@ import (
 // NewDynamic returns a dynamic client that reads each answer once. client-go's
 // own scans a list seven times and decodes it twice, at the cost of a cleaner's
 // peak of memory. What the objects are is the same, and so are the errors:
-// whatever is unusual goes client-go's way.
-func NewDynamic(config *rest.Config) (dynamic.Interface, error) {
+// whatever is unusual goes client-go's way. It understands one more encoding, if
+// one is given.
+func NewDynamic(config *rest.Config, more *runtime.SerializerInfo) (dynamic.Interface, error) {
 	config = dynamic.ConfigFor(config)
-	config.NegotiatedSerializer = onceReader{config.NegotiatedSerializer}
+	config.NegotiatedSerializer = newOnceReader(config.NegotiatedSerializer)
+	config = WithEncoding(config, more)
 	config.GroupVersion = nil
 	config.APIPath = "/apis"
 	client, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of custom resources: %w", err)
 	}
-	return dynamic.New(client), nil
+	return dynamicClient{dynamic.New(client), client}, nil
 }
 
 // onceReader is client-go's serializers with quicker decoders.
-type onceReader struct{ runtime.NegotiatedSerializer }
+type onceReader struct {
+	runtime.NegotiatedSerializer
+	types []runtime.SerializerInfo
+}
 
-// SupportedMediaTypes implements runtime.NegotiatedSerializer.
-func (s onceReader) SupportedMediaTypes() []runtime.SerializerInfo {
-	var types []runtime.SerializerInfo
-	for _, info := range s.NegotiatedSerializer.SupportedMediaTypes() {
+func newOnceReader(usual runtime.NegotiatedSerializer) onceReader {
+	s := onceReader{NegotiatedSerializer: usual}
+	for _, info := range usual.SupportedMediaTypes() {
 		if info.MediaType == runtime.ContentTypeJSON {
 			stream := *info.StreamSerializer
 			stream.Serializer = eventSerializer{stream.Serializer}
 			info.Serializer, info.StreamSerializer = objectSerializer{info.Serializer}, &stream
 		}
-		types = append(types, info)
+		s.types = append(s.types, info)
 	}
-	return types
+	return s
 }
+
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
+func (s onceReader) SupportedMediaTypes() []runtime.SerializerInfo { return s.types }
 
 // objectSerializer decodes unstructured objects and lists in one pass.
 type objectSerializer struct{ runtime.Serializer }

@@ -35,7 +35,7 @@ func FuzzAnswersAreReadAsClientGoReadsThem(f *testing.F) {
 		f.Add([]byte(answer))
 	}
 	own := dynamic.ConfigFor(&rest.Config{}).NegotiatedSerializer
-	slow, quick := own.SupportedMediaTypes()[0], onceReader{own}.SupportedMediaTypes()[0]
+	slow, quick := own.SupportedMediaTypes()[0], newOnceReader(own).SupportedMediaTypes()[0]
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if isOddlySpelt(data) {
 			return

@@ -95,7 +95,7 @@ func (w *world) endOutOfService(n *node) {
 // editNode writes a node or its subresource, unless somebody deleted it.
 func (w *world) editNode(n *node, subresource string, edit func(*corev1.Node)) {
 	path := "/api/v1/nodes/" + n.name
-	found := w.server.Serve(apiserver.Request{User: userControllers, Method: http.MethodGet, Path: path}).Objects
+	found := w.server.Serve(apiserver.Request{User: userControllers, Method: http.MethodGet, Path: path, Accept: apiserver.ContentObjects}).Objects
 	if len(found) == 0 {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/danm-chaos/danm-chaos/clusters/danmcni"
 	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
@@ -217,8 +218,12 @@ func (w *world) serve(c *call, f *fault) answer {
 
 // refusal is an answer of an API server that does not do what it was asked.
 func refusal(code int, reason string) answer {
+	status := &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Message: "injected", Reason: metav1.StatusReason(reason), Code: int32(code),
+	}
 	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"injected","reason":%q,"code":%d}`, reason, code)
-	return answer{response: apiserver.Response{Code: code, ContentType: "application/json", Body: []byte(body)}}
+	return answer{response: apiserver.Response{Code: code, ContentType: "application/json", Body: []byte(body), Status: status}}
 }
 
 // answer does what the call asks for.
@@ -243,7 +248,7 @@ func (w *world) answer(c *call) answer {
 		w.noteAnswer(c, refused.Code)
 		return answer{response: *refused}
 	}
-	s := newStream(c, watch)
+	s := newStream(c, watch, &w.gate.parcels)
 	if r := w.replicaOf(c.actor); r != nil && r.snapshot != 0 {
 		s.stalled = r.freshAt
 	}

@@ -70,6 +70,7 @@ type gate struct {
 	parked  []*call
 	streams []*stream
 	arrived chan struct{} // has a token when something came since it was last taken
+	parcels parcels
 }
 
 func newGate() *gate { return &gate{arrived: make(chan struct{}, 1)} }

@@ -212,9 +212,15 @@ func (w *world) snapshot() *history.Snapshot {
 // answer changes only with a commit.
 func (w *world) isSettled() bool {
 	if rv := w.server.ResourceVersion(); w.settledAsOf != rv {
-		w.settledAsOf, w.settled = rv, w.snapshot().Settled
+		w.settledAsOf, w.settled = rv, w.countsAgree() && w.snapshot().Settled
 	}
 	return w.settled
+}
+
+// countsAgree tells whether there are as many pods and endpoints as there should
+// be, which costs less to find out than whether they are the right ones.
+func (w *world) countsAgree() bool {
+	return len(w.pods) == w.replicasWanted && len(w.endpoints) == w.replicasWanted*w.interfaces()
 }
 
 // isLegacy tells whether the CNI plugins are still those of an old DANM: until

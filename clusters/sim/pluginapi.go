@@ -56,7 +56,7 @@ func (p pluginAPI) send(ctx context.Context, r apiserver.Request) (apiserver.Res
 	if !ok {
 		return apiserver.Response{}, fmt.Errorf("%s %s: no plugin is named by the context", r.Method, r.Path)
 	}
-	r.User, r.Accept = a.user, runtime.ContentTypeJSON
+	r.User, r.Accept = a.user, apiserver.ContentObjects
 	for attempt := 1; ; attempt++ {
 		response, err := p.try(ctx, r, a)
 		if err != nil {
@@ -93,11 +93,7 @@ func refused(r apiserver.Response) error {
 	if r.Code < http.StatusBadRequest {
 		return nil
 	}
-	var status metav1.Status
-	if err := json.Unmarshal(r.Body, &status); err != nil {
-		return fmt.Errorf("answer %d is no Status: %w", r.Code, err)
-	}
-	return apierrors.FromObject(&status)
+	return apierrors.FromObject(r.Status)
 }
 
 // pluginResource is one resource, in all namespaces or in one.

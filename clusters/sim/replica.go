@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -16,7 +17,8 @@ import (
 // CleanerEnv is what a cleaner under test gets.
 type CleanerEnv struct {
 	REST     *rest.Config
-	Identity string // of the replica
+	Encoding *runtime.SerializerInfo // of answers that spare both sides the bytes; who does not know it gets bytes
+	Identity string                  // of the replica
 	Clock    clock.WithTicker
 	World    schedule.World
 }
@@ -56,7 +58,7 @@ func (w *world) startReplica(r *replica) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	a := r.actor
-	env := CleanerEnv{REST: w.gate.config(a), Identity: name, Clock: r.clock, World: w.plan.World}
+	env := CleanerEnv{REST: w.gate.config(a), Encoding: w.gate.parcels.encoding(), Identity: name, Clock: r.clock, World: w.plan.World}
 	w.group.Go(func() {
 		err := w.options.Start(ctx, env)
 		cancel()

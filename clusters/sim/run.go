@@ -34,6 +34,9 @@ var timeSteps = []time.Duration{
 	11*time.Second + 70_001*time.Nanosecond,
 }
 
+// timeKeys name the delays.
+var timeKeys = [...]string{"0", "1", "2"}
+
 // Options say how to play.
 type Options struct {
 	// Start runs the cleaner under test.
@@ -157,14 +160,17 @@ func (w *world) step(until time.Time) {
 		return
 	}
 	o := options[w.choices.choose(options, w.isCalm())]
-	w.note(o.key)
+	w.note(o.line())
 	w.tellOption(o)
 	w.grant(o)
 }
 
 // isCalm tells whether everybody is as quick as can be: at the end, and when the
-// user still waits although he had all the time that he could need.
-func (w *world) isCalm() bool { return w.phase != acting || w.steps.Total() > actingMax }
+// user waits for so long, or at all for so many steps, that delays would be why he
+// gives up.
+func (w *world) isCalm() bool {
+	return w.phase != acting || w.steps.Total() > actingMax || w.user.isImpatient(w.settleTime()/2)
+}
 
 // idle lets time pass until somebody comes to the gate or the world has
 // something to do.
@@ -323,11 +329,19 @@ const (
 type option struct {
 	kind   optionKind
 	actor  string
-	key    string
+	key    string // of a step of the world without its actor
 	stream *stream
 	calls  []*call // equal requests of one actor, which get equal answers
 	do     func()
 	pause  time.Duration
+}
+
+// line names an option in the trace. Few of the options that there are get there.
+func (o option) line() string {
+	if o.kind == worldStep || o.kind == passTime {
+		return o.actor + " " + o.key
+	}
+	return o.key
 }
 
 // collect lists what can happen, in a fixed order: events, calls, steps of the
@@ -338,7 +352,7 @@ func (w *world) collect(until time.Time) []option {
 	w.collectEvents()
 	w.collectCalls()
 	offer := func(actor, key string, do func()) {
-		w.scratch = append(w.scratch, option{kind: worldStep, actor: actor, key: actor + " " + key, do: do})
+		w.scratch = append(w.scratch, option{kind: worldStep, actor: actor, key: key, do: do})
 	}
 	w.kubelets(offer)
 	w.controllers(offer)
@@ -352,7 +366,7 @@ func (w *world) collect(until time.Time) []option {
 	}
 	if len(w.scratch) > 0 && w.phase == acting {
 		for i, d := range timeSteps {
-			w.scratch = append(w.scratch, option{kind: passTime, actor: "time", key: "time " + strconv.Itoa(i), pause: d})
+			w.scratch = append(w.scratch, option{kind: passTime, actor: "time", key: timeKeys[i], pause: d})
 		}
 	}
 	return w.scratch

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 // startFixed runs the cleaner that ships.
 func startFixed(ctx context.Context, env CleanerEnv) error {
 	c := cleaner.Config{
-		REST: env.REST, Group: danm.Group(env.World.Group), LeaderElect: env.World.LeaderElect, Identity: env.Identity,
+		REST: env.REST, Encoding: env.Encoding, Group: danm.Group(env.World.Group), LeaderElect: env.World.LeaderElect, Identity: env.Identity,
 		ReleaseQuarantine: env.World.ReleaseQuarantine, OrphanQuarantine: env.World.OrphanQuarantine,
 		Workers: env.Workers(), Clock: env.Clock, Logger: logr.Discard(), DryRun: env.World.DryRun,
 	}
@@ -94,6 +94,23 @@ func TestEqualSimulationsGiveEqualHistories(t *testing.T) {
 	}
 }
 
+// What client-go makes of answers must be the same whether they hold objects or
+// bytes, and nobody may change an object that is still the server's: the JSON of
+// the records, and what is read later, would show it.
+func TestACleanerThatIsSentObjectsDoesWhatItDoesWithBytes(t *testing.T) {
+	overBytes := func(ctx context.Context, env CleanerEnv) error {
+		env.Encoding = nil
+		return startFixed(ctx, env)
+	}
+	for seed := range uint64(20) {
+		plan := drawn(t, seed+1, false)
+		objects, bytes := Play(t, plan, Options{Start: startFixed}), Play(t, plan, Options{Start: overBytes})
+		if objects.Digest != bytes.Digest {
+			t.Errorf("seed %d: with bytes, then with objects: %s", seed+1, cmp.Diff(bytes.Trace, objects.Trace))
+		}
+	}
+}
+
 func TestChoicesReplayARun(t *testing.T) {
 	plan := drawn(t, 7, false)
 	drawnOut := Play(t, plan, Options{Start: startFixed})
@@ -114,6 +131,18 @@ func TestACleanerThatIsKilledLeavesNoGoroutine(t *testing.T) {
 		if out.Err != nil || !out.Fired[0] {
 			t.Errorf("killed at call %d: fired %v, %v", nth, out.Fired, out.Err)
 		}
+	}
+}
+
+func TestAnImpatientUserIsNotKeptWaitingByTheSearch(t *testing.T) {
+	plan := drawn(t, 1, true)
+	plan.Steps = []schedule.Step{
+		{Do: schedule.AwaitReady}, {Do: schedule.ForceDelete, Target: schedule.AnyPods, Count: 3, Fault: true}, {Do: schedule.ForceDelete, Target: schedule.SamePods, Fault: true},
+	}
+	plan.Search = schedule.Search{Draw: true, TimePercent: 97}
+	out := Play(t, plan, Options{Start: startFixed})
+	if report := check.Check(out.Records, check.Options{}); out.Err != nil || report.Verdict != check.Valid {
+		t.Errorf("got %s, %v: %v", report.Verdict, out.Err, report.Unknowns)
 	}
 }
 

@@ -31,7 +31,7 @@ func (w *world) tellOption(o option) {
 			w.tell("%s hears: %s %s %s", o.actor, strings.ToLower(string(e.Type)), one(o.stream.resource), w.known(o.stream.resource, e.Name))
 		}
 	case worldStep:
-		w.tell("%s: %s", o.actor, strings.TrimPrefix(o.key, o.actor+" "))
+		w.tell("%s: %s", o.actor, o.key)
 	case passTime:
 		w.tell("time passes: %s", o.pause.Round(time.Millisecond))
 	}

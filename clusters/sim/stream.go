@@ -16,6 +16,7 @@ type stream struct {
 	actor    *actor
 	resource string
 	watch    *apiserver.Watch
+	parcels  *parcels
 	stalled  time.Time // nothing is delivered until then
 	isBroken bool      // it ends, compacted, once it is no longer stalled
 
@@ -26,8 +27,10 @@ type stream struct {
 	wake   chan struct{}
 }
 
-func newStream(c *call, w *apiserver.Watch) *stream {
-	return &stream{key: c.key, event: "event " + c.key, actor: c.actor, resource: c.target, watch: w, wake: make(chan struct{}, 1)}
+func newStream(c *call, w *apiserver.Watch, p *parcels) *stream {
+	return &stream{
+		key: c.key, event: "event " + c.key, actor: c.actor, resource: c.target, watch: w, parcels: p, wake: make(chan struct{}, 1),
+	}
 }
 
 // Read implements io.Reader for the client.
@@ -82,11 +85,19 @@ func (s *stream) push(frame []byte) {
 	s.notify()
 }
 
+// bytes is what goes over the wire.
+func (s *stream) bytes(f apiserver.Frame) []byte {
+	if s.watch.ContentType == apiserver.ContentObjects {
+		return s.parcels.sendFrame(f)
+	}
+	return f.Bytes
+}
+
 // deliver hands the next frame to the client. A frame that says that the watch
 // is over is the last.
 func (s *stream) deliver() {
 	if frame, ok := s.watch.Next(); ok {
-		s.push(frame)
+		s.push(s.bytes(frame))
 	}
 	if s.watch.IsClosed() {
 		s.end(io.EOF)

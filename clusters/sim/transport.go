@@ -67,6 +67,8 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	case got.stream != nil:
 		return got.stream.watch.ToHTTP(r, got.stream), nil
+	case got.response.ContentType == apiserver.ContentObjects:
+		got.response.Body = t.gate.parcels.sendResponse(got.response)
 	}
 	response := got.response.ToHTTP(r)
 	if got.response.Code == http.StatusTooManyRequests {

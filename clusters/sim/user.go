@@ -28,6 +28,11 @@ type user struct {
 
 func (u *user) isDone() bool { return u.next >= len(u.steps) }
 
+// isImpatient tells whether a step will be given up within the time.
+func (u *user) isImpatient(left time.Duration) bool {
+	return !u.isDone() && !u.ready.IsZero() && time.Until(u.patience) < left
+}
+
 // userSteps passes the waits that are over and offers the next step.
 func (w *world) userSteps(offer func(actor, key string, do func())) {
 	u := w.user

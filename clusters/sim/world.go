@@ -223,7 +223,7 @@ func (w *world) fail(err error) {
 // server's from then on, or the document of a merge patch. Refusals are part of
 // the play; the caller asks for the code.
 func (w *world) do(user, method, path string, body any) int {
-	r := apiserver.Request{User: user, Method: method, Path: path, Accept: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON}
+	r := apiserver.Request{User: user, Method: method, Path: path, Accept: apiserver.ContentObjects}
 	switch body := body.(type) {
 	case nil:
 	case apiserver.Object:
@@ -237,7 +237,7 @@ func (w *world) do(user, method, path string, body any) int {
 	}
 	response := w.server.Serve(r)
 	if !w.isPartOfThePlay(response.Code) {
-		w.fail(fmt.Errorf("%s %s by %s: %d %q", method, path, user, response.Code, response.Body))
+		w.fail(fmt.Errorf("%s %s by %s: %d %v", method, path, user, response.Code, response.Status))
 	}
 	return response.Code
 }

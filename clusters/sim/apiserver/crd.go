@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -154,17 +153,19 @@ func definitionsOf(g danm.Group) ([]prepared, error) {
 // isCustomSpecChanged compares everything but metadata, and but the status if
 // that is a subresource.
 func isCustomSpecChanged(old, o Object, hasStatus bool) bool {
-	return !reflect.DeepEqual(specOf(old, hasStatus), specOf(o, hasStatus))
-}
-
-func specOf(o Object, hasStatus bool) map[string]any {
-	out := map[string]any{}
-	for name, value := range o.(*unstructured.Unstructured).Object {
-		if name != "metadata" && (name != "status" || !hasStatus) {
-			out[name] = value
+	before, after := o.(*unstructured.Unstructured).Object, old.(*unstructured.Unstructured).Object
+	isSpec := func(name string) bool { return name != "metadata" && (name != "status" || !hasStatus) }
+	for name, value := range before {
+		if other, ok := after[name]; isSpec(name) && (!ok || !isEqualJSON(value, other)) {
+			return true
 		}
 	}
-	return out
+	for name := range after {
+		if _, ok := before[name]; isSpec(name) && !ok {
+			return true
+		}
+	}
+	return false
 }
 
 // keepCustom makes everything of o but its status what it is in old.

@@ -2,8 +2,10 @@ package apiserver
 
 import (
 	"bytes"
+	"maps"
 	"mime"
 	"net/http"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +15,24 @@ import (
 )
 
 func isEqual(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
+
+// isEqualJSON compares what was decoded from JSON, without reflection: custom
+// resources are compared at every write.
+func isEqualJSON(a, b any) bool {
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(a, b, isEqualJSON)
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, isEqualJSON)
+	}
+	switch b.(type) {
+	case map[string]any, []any:
+		return false // not comparable by ==
+	}
+	return a == b
+}
 
 // mediaType strips the parameters of a Content-Type.
 func mediaType(contentType string) string {

@@ -240,5 +240,5 @@ func (c *call) deleteCollection() (answer, error) {
 			return answer{}, fmt.Errorf("deleting %s: %w", v.object.GetName(), err)
 		}
 	}
-	return answer{http.StatusOK, c.target.table.kind.encodeList(meta, items, c.encoding), objectsOf(items)}, nil
+	return c.answerList(meta, items), nil
 }

@@ -23,16 +23,24 @@ func (c *call) discover() (answer, bool) {
 	if c.request.Method != http.MethodGet || strings.Count(c.request.Path, "/") > discoveryDepth {
 		return answer{}, false
 	}
-	if known, ok := c.discovery.Load(c.request.Path); ok {
-		return answer{code: http.StatusOK, body: known.([]byte)}, true
+	known, ok := c.discovery.Load(c.request.Path)
+	if !ok {
+		found := c.discovered()
+		if found == nil {
+			return answer{}, false
+		}
+		a := answer{code: http.StatusOK, body: marshalJSON(found)}
+		if list, ok := found.(metav1.APIResourceList); ok {
+			a.served = &list
+		}
+		c.discovery.Store(c.request.Path, a)
+		known = a
 	}
-	body := c.discovered()
-	if body == nil {
-		return answer{}, false
+	a := known.(answer)
+	if e, err := negotiate(c.request.Accept, false); err == nil && e == asObjects && a.served != nil {
+		c.encoding, a.body = e, nil
 	}
-	encoded := marshalJSON(body)
-	c.discovery.Store(c.request.Path, encoded)
-	return answer{code: http.StatusOK, body: encoded}, true
+	return a, true
 }
 
 func (c *call) discovered() any {

@@ -19,19 +19,21 @@ const (
 	contentProtobuf = "application/vnd.kubernetes.protobuf"
 )
 
+// ContentObjects is the media type of answers without a body: who accepts it is
+// in the same process and takes the objects themselves.
+const ContentObjects = "application/vnd.danm-chaos.objects"
+
 // encoding is what a client accepts and the server answers in.
-type encoding bool
+type encoding int
 
 const (
-	inJSON     encoding = false
-	inProtobuf encoding = true
+	inJSON encoding = iota
+	inProtobuf
+	asObjects
 )
 
 func (e encoding) contentType() string {
-	if e == inProtobuf {
-		return contentProtobuf
-	}
-	return contentJSON
+	return [...]string{contentJSON, contentProtobuf, ContentObjects}[e]
 }
 
 // negotiate picks the first type of an Accept header that the server can
@@ -46,6 +48,8 @@ func negotiate(accept string, canProtobuf bool) (encoding, error) {
 			continue // tables, partial metadata, aggregated discovery
 		}
 		switch {
+		case media == ContentObjects:
+			return asObjects, nil
 		case media == contentProtobuf && canProtobuf:
 			return inProtobuf, nil
 		case media == contentJSON, media == "application/*", media == "*/*":
@@ -119,7 +123,10 @@ func appendField(out []byte, number int, message []byte) []byte {
 
 // encodeVersion is a complete answer with one object.
 func (k *kind) encodeVersion(v *version, e encoding) []byte {
-	if e == inProtobuf {
+	switch e {
+	case asObjects:
+		return nil
+	case inProtobuf:
 		return envelope(k.GroupVersion().String(), k.Kind, v.bytes(e))
 	}
 	return v.bytes(e)
@@ -128,7 +135,10 @@ func (k *kind) encodeVersion(v *version, e encoding) []byte {
 // encodeList is a complete answer with a list. Every list of Kubernetes has its
 // metadata in field 1 and its items in field 2.
 func (k *kind) encodeList(meta metav1.ListMeta, items []*version, e encoding) []byte {
-	if e == inProtobuf {
+	switch e {
+	case asObjects:
+		return nil
+	case inProtobuf:
 		body := appendField(nil, 1, marshalProtobuf(&meta))
 		for _, v := range items {
 			body = appendField(body, 2, v.bytes(e))
@@ -160,7 +170,10 @@ func (k *kind) listItem(object []byte) []byte {
 }
 
 func encodeStatus(status *metav1.Status, e encoding) []byte {
-	if e == inProtobuf {
+	switch e {
+	case asObjects:
+		return nil
+	case inProtobuf:
 		return envelope("v1", "Status", marshalProtobuf(status))
 	}
 	return marshalJSON(status)
@@ -168,7 +181,10 @@ func encodeStatus(status *metav1.Status, e encoding) []byte {
 
 // encodeFrame is one event of a watch. object is complete, with envelope.
 func encodeFrame(event string, object []byte, e encoding) []byte {
-	if e == inProtobuf {
+	switch e {
+	case asObjects:
+		return nil
+	case inProtobuf:
 		// WatchEvent: field 1 the type, 2 the object as RawExtension, whose
 		// field 1 are the bytes. Frames begin with their length.
 		message := appendField(nil, 1, []byte(event))

@@ -179,7 +179,7 @@ func copyPart(to, from Object, part string) {
 func isPartEqual(a, b Object, part string) bool {
 	if u, ok := a.(*unstructured.Unstructured); ok {
 		name := jsonName(part)
-		return reflect.DeepEqual(u.Object[name], b.(*unstructured.Unstructured).Object[name])
+		return isEqualJSON(u.Object[name], b.(*unstructured.Unstructured).Object[name])
 	}
 	left, right := reflect.ValueOf(a).Elem().FieldByName(part), reflect.ValueOf(b).Elem().FieldByName(part)
 	return !left.IsValid() || isEqual(left.Interface(), right.Interface())

@@ -176,7 +176,7 @@ func (c *call) list() (answer, error) {
 		return answer{}, err
 	}
 	items, meta := c.target.table.page(p, c.selector(o))
-	return answer{http.StatusOK, c.target.table.kind.encodeList(meta, items, c.encoding), objectsOf(items)}, nil
+	return c.answerList(meta, items), nil
 }
 
 // page is the part of a list that one answer holds.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -37,12 +38,23 @@ type Response struct {
 	// Objects are what Body shows, for callers in the same process who would
 	// only decode it again. They stay the server's: who changes one copies it.
 	Objects []Object
+	// List is set if they are a list, and Status if the answer is one.
+	List   *List
+	Status *metav1.Status
+	// Served is set if the answer is a list of resources.
+	Served *metav1.APIResourceList
 	// RetryAfter is how many seconds the client shall wait before it tries
 	// again; 0 says nothing about that.
 	RetryAfter int
 	// Effect is the resourceVersion of the last commit that the request made,
 	// 0 if it changed nothing.
 	Effect int64
+}
+
+// List is what there is to a list beside its items.
+type List struct {
+	metav1.TypeMeta
+	metav1.ListMeta
 }
 
 // FromHTTP reads the body of r, too.

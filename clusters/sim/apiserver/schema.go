@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/json"
@@ -104,17 +104,39 @@ func refuseUnknownBelow(word string, value any) error {
 	return nil
 }
 
+// place is a field.Path that is only written out when something is wrong there.
+// nil is the root.
+type place struct {
+	parent *place
+	name   string
+	isKey  bool // name is no field, but a key of a map
+	isItem bool // of a list, at index
+	index  int
+}
+
+func (p *place) path() *field.Path {
+	switch {
+	case p == nil:
+		return nil
+	case p.isItem:
+		return p.parent.path().Index(p.index)
+	case p.isKey:
+		return p.parent.path().Key(p.name)
+	}
+	return p.parent.path().Child(p.name)
+}
+
 // check returns what is wrong with a value. Unknown fields are dropped from it
 // unless the schema keeps them, as the real server does.
-func (s *structure) check(value any, path *field.Path) field.ErrorList {
+func (s *structure) check(value any, path *place) field.ErrorList {
 	if value == nil {
 		if s.Nullable || s.Type == "" {
 			return nil
 		}
-		return field.ErrorList{field.Invalid(path, "null", fmt.Sprintf("must be of type %s: \"null\"", s.Type))}
+		return field.ErrorList{field.Invalid(path.path(), "null", fmt.Sprintf("must be of type %s: \"null\"", s.Type))}
 	}
 	if !s.hasType(value) {
-		return field.ErrorList{field.TypeInvalid(path, value, fmt.Sprintf("must be of type %s", s.Type))}
+		return field.ErrorList{field.TypeInvalid(path.path(), value, fmt.Sprintf("must be of type %s", s.Type))}
 	}
 	errs := s.checkValue(value, path)
 	switch value := value.(type) {
@@ -123,7 +145,7 @@ func (s *structure) check(value any, path *field.Path) field.ErrorList {
 	case []any:
 		for i, item := range value {
 			if s.Items != nil {
-				errs = append(errs, s.Items.check(item, path.Index(i))...)
+				errs = append(errs, s.Items.check(item, &place{parent: path, isItem: true, index: i})...)
 			}
 		}
 	}
@@ -149,13 +171,13 @@ func (s *structure) hasType(value any) bool {
 }
 
 // checkValue applies the rules that look at one value only.
-func (s *structure) checkValue(value any, path *field.Path) field.ErrorList {
+func (s *structure) checkValue(value any, path *place) field.ErrorList {
 	var errs field.ErrorList
 	refuse := func(format string, args ...any) {
-		errs = append(errs, field.Invalid(path, value, fmt.Sprintf(format, args...)))
+		errs = append(errs, field.Invalid(path.path(), value, fmt.Sprintf(format, args...)))
 	}
-	if s.Enum != nil && !slices.ContainsFunc(s.Enum, func(v any) bool { return reflect.DeepEqual(v, value) }) {
-		errs = append(errs, field.NotSupported(path, value, toStrings(s.Enum)))
+	if s.Enum != nil && !slices.ContainsFunc(s.Enum, func(v any) bool { return isEqualJSON(v, value) }) {
+		errs = append(errs, field.NotSupported(path.path(), value, toStrings(s.Enum)))
 	}
 	if text, ok := value.(string); ok {
 		length := utf8.RuneCountInString(text)
@@ -186,39 +208,39 @@ func toStrings(values []any) []string {
 	return out
 }
 
-// dropNulls removes null where the schema does not allow it, as if the client
-// had left the field out.
-func (s *structure) dropNulls(value map[string]any) {
-	maps.DeleteFunc(value, func(name string, v any) bool {
-		own := s.Properties[name]
-		if own == nil {
-			own = s.AdditionalProperties
-		}
-		return v == nil && own != nil && !own.Nullable
-	})
+// dropsNull tells whether the schema does not allow null there. It is then
+// removed, as if the client had left the field out.
+func (s *structure) dropsNull(name string) bool {
+	own := s.Properties[name]
+	if own == nil {
+		own = s.AdditionalProperties
+	}
+	return own != nil && !own.Nullable
 }
 
 // rootFields are what every object has, whatever its schema says.
 var rootFields = []string{"apiVersion", "kind", "metadata"}
 
-func (s *structure) checkMap(value map[string]any, path *field.Path) field.ErrorList {
-	s.dropNulls(value)
+func (s *structure) checkMap(value map[string]any, path *place) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range s.Required {
-		if _, ok := value[name]; !ok {
-			errs = append(errs, field.Required(path.Child(name), ""))
+		if item, ok := value[name]; !ok || item == nil && s.dropsNull(name) {
+			errs = append(errs, field.Required(path.path().Child(name), ""))
 		}
 	}
-	var names [16]string
-	for _, name := range sortedKeys(names[:0], value) {
+	missing := len(errs)
+	for name, item := range value {
 		switch property := s.Properties[name]; {
+		case item == nil && s.dropsNull(name):
+			delete(value, name)
 		case property != nil:
-			errs = append(errs, property.check(value[name], path.Child(name))...)
+			errs = append(errs, property.check(item, &place{parent: path, name: name})...)
 		case s.AdditionalProperties != nil:
-			errs = append(errs, s.AdditionalProperties.check(value[name], path.Key(name))...)
+			errs = append(errs, s.AdditionalProperties.check(item, &place{parent: path, name: name, isKey: true})...)
 		case !s.PreserveUnknown && s.Type == "object" && (path != nil || !slices.Contains(rootFields, name)):
 			delete(value, name)
 		}
 	}
+	slices.SortStableFunc(errs[missing:], func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
 	return errs
 }

@@ -23,6 +23,9 @@ type answer struct {
 	code    int
 	body    []byte
 	objects []Object
+	list    *List
+	status  *metav1.Status
+	served  *metav1.APIResourceList
 }
 
 // Serve answers any request but a watch. What it commits, it commits before it
@@ -33,7 +36,10 @@ func (s *Server) Serve(r Request) Response {
 	if err != nil {
 		return c.refuse(err)
 	}
-	return Response{Code: a.code, ContentType: c.encoding.contentType(), Body: a.body, Objects: a.objects, Effect: c.effect}
+	return Response{
+		Code: a.code, ContentType: c.encoding.contentType(), Body: a.body,
+		Objects: a.objects, List: a.list, Status: a.status, Served: a.served, Effect: c.effect,
+	}
 }
 
 // refuse answers with a Status, in protobuf if the client would rather.
@@ -43,7 +49,9 @@ func (c *call) refuse(err error) Response {
 	if negotiated != nil {
 		e = inJSON
 	}
-	response := Response{Code: int(status.Code), ContentType: e.contentType(), Body: encodeStatus(status, e), Effect: c.effect}
+	response := Response{
+		Code: int(status.Code), ContentType: e.contentType(), Body: encodeStatus(status, e), Status: status, Effect: c.effect,
+	}
 	if status.Details != nil {
 		response.RetryAfter = int(status.Details.RetryAfterSeconds)
 	}
@@ -135,7 +143,15 @@ func either(condition bool, yes, no string) string {
 }
 
 func (c *call) answerVersion(code int, v *version) answer {
-	return answer{code, c.target.table.kind.encodeVersion(v, c.encoding), []Object{v.object}}
+	return answer{code: code, body: c.target.table.kind.encodeVersion(v, c.encoding), objects: []Object{v.object}}
+}
+
+func (c *call) answerList(meta metav1.ListMeta, items []*version) answer {
+	k := c.target.table.kind
+	return answer{
+		code: http.StatusOK, body: k.encodeList(meta, items, c.encoding), objects: objectsOf(items),
+		list: &List{metav1.TypeMeta{APIVersion: k.GroupVersion().String(), Kind: k.Kind + "List"}, meta},
+	}
 }
 
 func (c *call) answerStatus(status *metav1.Status) answer {
@@ -144,5 +160,5 @@ func (c *call) answerStatus(status *metav1.Status) answer {
 	if err == nil {
 		c.encoding = e
 	}
-	return answer{code: int(status.Code), body: encodeStatus(status, c.encoding)}
+	return answer{code: int(status.Code), body: encodeStatus(status, c.encoding), status: status}
 }

@@ -147,8 +147,8 @@ func frames(t *testing.T, w *apiserver.Watch) []string {
 			Type   string
 			Object corev1.ConfigMap
 		}
-		if err := json.Unmarshal(frame, &e); err != nil || !ok || e.Type != string(peeked.Type) || e.Object.Name != peeked.Name {
-			t.Fatalf("peeked %v, got %v: %s", peeked, err, frame)
+		if err := json.Unmarshal(frame.Bytes, &e); err != nil || !ok || e.Type != string(peeked.Type) || e.Object.Name != peeked.Name {
+			t.Fatalf("peeked %v, got %v: %s", peeked, err, frame.Bytes)
 		}
 		out = append(out, strings.TrimSuffix(e.Type+" "+e.Object.Name+"="+e.Object.Data["x"], " ="))
 	}

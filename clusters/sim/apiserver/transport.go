@@ -123,7 +123,8 @@ func (s *stream) advance() (change <-chan struct{}, isOver bool) {
 	if s.ctx.Err() != nil {
 		return nil, true
 	}
-	s.rest, _ = s.watch.Next()
+	frame, _ := s.watch.Next()
+	s.rest = frame.Bytes
 	return s.change, s.watch.IsClosed()
 }
 

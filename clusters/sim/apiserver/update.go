@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"reflect"
 	"slices"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -192,7 +192,7 @@ func (c *call) removeUpdated(old *version, o Object) (*version, error) {
 // real server writes nothing then, and the resourceVersion stays.
 func (k *kind) isUnchanged(old *version, o Object) bool {
 	if k.isCustom() {
-		return reflect.DeepEqual(old.object, o)
+		return isEqualJSON(old.object.(*unstructured.Unstructured).Object, o.(*unstructured.Unstructured).Object)
 	}
 	return bytes.Equal(old.bytes(inProtobuf), marshalProtobuf(o.(protobufObject)))
 }

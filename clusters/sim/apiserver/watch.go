@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -16,11 +17,19 @@ type Event struct {
 	RV              int64
 }
 
+// Frame is an event on its way: as bytes, or without them where the client takes
+// the object itself.
+type Frame struct {
+	Type   watch.EventType
+	Object runtime.Object
+	Bytes  []byte
+}
+
 // event is a frame that has not been delivered.
 type event struct {
 	Event
 	version *version // what the frame shows; nil for bookmarks and errors
-	frame   []byte   // of bookmarks and errors
+	frame   Frame    // of bookmarks and errors
 }
 
 // Watch is one open watch. It hands out frames as they go over the wire; when,
@@ -156,19 +165,23 @@ func (w *Watch) Peek() (Event, bool) {
 }
 
 // Next takes the next frame, or returns false if nothing waits.
-func (w *Watch) Next() ([]byte, bool) {
+func (w *Watch) Next() (Frame, bool) {
 	if w.Pending() == 0 {
-		return nil, false
+		return Frame{}, false
 	}
 	e := w.queue[0]
 	w.queue = w.queue[1:]
 	if e.Type == watch.Error {
 		w.Close()
 	}
-	if e.frame != nil {
+	if e.version == nil {
 		return e.frame, true
 	}
-	return encodeFrame(string(e.Type), w.table.kind.encodeVersion(e.version, w.encoding), w.encoding), true
+	return w.frame(e.Type, e.version.object, w.table.kind.encodeVersion(e.version, w.encoding)), true
+}
+
+func (w *Watch) frame(t watch.EventType, o runtime.Object, encoded []byte) Frame {
+	return Frame{t, o, encodeFrame(string(t), encoded, w.encoding)}
 }
 
 // Close ends the watch; nothing of it is delivered any more.
@@ -251,7 +264,7 @@ func (w *Watch) bookmark(rv int64, annotations map[string]string) event {
 	o.SetAnnotations(annotations)
 	k.name(o)
 	e := event{Event: Event{Type: watch.Bookmark, RV: rv}}
-	e.frame = encodeFrame(string(watch.Bookmark), k.encodeVersion(&version{object: o}, w.encoding), w.encoding)
+	e.frame = w.frame(watch.Bookmark, o, k.encodeVersion(&version{object: o}, w.encoding))
 	return e
 }
 
@@ -267,6 +280,6 @@ func (w *Watch) Fail(code int32, reason metav1.StatusReason, message string) {
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Code: code, Reason: reason, Message: message,
 	}
-	frame := encodeFrame(string(watch.Error), encodeStatus(status, w.encoding), w.encoding)
+	frame := w.frame(watch.Error, status, encodeStatus(status, w.encoding))
 	w.queue, w.isFailing = []event{{Event: Event{Type: watch.Error}, frame: frame}}, true
 }

@@ -114,10 +114,13 @@ func starterOf(name string) (sim.Start, error) {
 
 // startFixed runs the cleaner that ships, by its own Run.
 func startFixed(ctx context.Context, env sim.CleanerEnv) error {
-	return cleaner.Run(ctx, shippedConfig(env))
+	cfg := shippedConfig(env)
+	cfg.Encoding = env.Encoding
+	return cleaner.Run(ctx, cfg)
 }
 
-// startChanged runs the cleaner that ships with what the canary changes.
+// startChanged runs the cleaner that ships with what the canary changes, which may
+// be the bytes of requests and answers.
 func startChanged(name string) sim.Start {
 	return func(ctx context.Context, env sim.CleanerEnv) error {
 		change, _ := canary.ChangeOf(name, danm.Group(env.World.Group))
