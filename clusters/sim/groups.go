@@ -22,7 +22,7 @@ func (w *world) migrate(f *fault) bool {
 		return false
 	}
 	for _, crd := range crds {
-		w.do(userAdmin, http.MethodPost, crdPath, crd.Object)
+		w.do(userAdmin, http.MethodPost, crdPath, crd)
 	}
 	w.do(userAdmin, http.MethodPost, w.migratedPath(other), map[string]any{
 		"apiVersion": other.GroupVersion().String(), "kind": danm.EndpointKind,

@@ -119,7 +119,11 @@ func startFixed(ctx context.Context, env sim.CleanerEnv) error {
 func startChanged(name string) sim.Start {
 	return func(ctx context.Context, env sim.CleanerEnv) error {
 		change, _ := canary.ChangeOf(name, danm.Group(env.World.Group))
-		return cleaner.Run(ctx, spoil(shippedConfig(env), change))
+		cfg := shippedConfig(env)
+		if change.Wrap == nil {
+			cfg.Encoding = env.Encoding // nobody reads the bytes
+		}
+		return cleaner.Run(ctx, spoil(cfg, change))
 	}
 }
 
