@@ -41,7 +41,7 @@ func (s Stress) Run(ctx context.Context) (Stressed, error) {
 		shape := s.Shapes[seed%uint64(len(s.Shapes))]
 		shape.Seed = seed
 		seed, job = seed+1, job+1
-		return Job{Number: job, Cleaner: s.Cleaner, Shape: &shape, Seeds: 1, Whole: true}, true
+		return Job{Number: job, Cleaner: s.Cleaner, Shape: &shape, Seeds: 1, Trace: true}, true
 	}
 	took := func(p Played) error {
 		if p.Trouble != "" {

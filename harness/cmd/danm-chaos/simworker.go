@@ -77,6 +77,9 @@ func player(t *testing.T) search.Player {
 		if j.Widths {
 			p.Widths = out.Widths
 		}
+		if j.Trace {
+			p.Trace = out.Trace
+		}
 		if j.Whole || report.Verdict != check.Valid {
 			plan.Choices, plan.Search = out.Choices, schedule.Search{}
 			p.Simulation, p.Widths, p.Trace, p.Story = &plan, out.Widths, out.Trace, out.Story
