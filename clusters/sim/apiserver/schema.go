@@ -194,10 +194,21 @@ func (s *structure) checkValue(value any, path *place) field.ErrorList {
 	if list, ok := value.([]any); ok && s.MaxItems != nil && len(list) > *s.MaxItems {
 		refuse("must have at most %d items", *s.MaxItems)
 	}
-	if s.AnyOf != nil && !slices.ContainsFunc(s.AnyOf, func(o *structure) bool { return o.hasType(value) && len(o.check(value, path)) == 0 }) {
+	if s.AnyOf != nil && !s.fitsAny(value, path) {
 		refuse("must validate at least one schema (anyOf)")
 	}
 	return errs
+}
+
+// fitsAny tries the alternatives from the end: the first is mostly that of what is
+// not set, and each that does not fit costs the writing of an error.
+func (s *structure) fitsAny(value any, path *place) bool {
+	for _, o := range slices.Backward(s.AnyOf) {
+		if o.hasType(value) && len(o.check(value, path)) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func toStrings(values []any) []string {
