@@ -3,6 +3,7 @@ package cleaner
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -73,7 +74,8 @@ func isWatch(u *url.URL) bool {
 
 // isCollection tells whether the path names a resource and no object of it.
 func isCollection(path string) bool {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
+	var room [8]string // enough for all but odd paths
+	parts := slices.AppendSeq(room[:0], strings.SplitSeq(strings.Trim(path, "/"), "/"))
 	switch {
 	case parts[0] == "api" && len(parts) > 2:
 		parts = parts[2:] // api/v1

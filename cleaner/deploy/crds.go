@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -25,7 +26,7 @@ const (
 // ClusterNetwork and ReservedIP in the group, in this order. The caller owns
 // the objects.
 func CRDs(g danm.Group) ([]*unstructured.Unstructured, error) {
-	data, err := yaml.YAMLToJSON(crdsYAML)
+	data, err := crdsJSON()
 	if err != nil {
 		return nil, fmt.Errorf("parsing embedded CRDs: %w", err)
 	}
@@ -43,6 +44,9 @@ func CRDs(g danm.Group) ([]*unstructured.Unstructured, error) {
 	}
 	return crds, nil
 }
+
+// crdsJSON is what is embedded, read once: a simulator asks for it often.
+var crdsJSON = sync.OnceValues(func() ([]byte, error) { return yaml.YAMLToJSON(crdsYAML) })
 
 func moveToGroup(crd *unstructured.Unstructured, g danm.Group) error {
 	plural, _, err := unstructured.NestedString(crd.Object, "spec", "names", "plural")

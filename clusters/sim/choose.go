@@ -27,6 +27,8 @@ type chooser struct {
 	search schedule.Search
 	rng    *rand.Rand
 
+	scratch []int // reused
+
 	taken  []int // choices so far
 	widths []int // of how many
 
@@ -71,12 +73,13 @@ func (c *chooser) draw(options []option, calm bool) int {
 		return events + c.rng.IntN(len(options)-events)
 	}
 	c.starve(options[:events], calm)
-	candidates := make([]int, 0, events)
+	candidates := c.scratch[:0]
 	for i := range events {
 		if calm || options[i].actor != c.starved || c.starved == "" {
 			candidates = append(candidates, i)
 		}
 	}
+	c.scratch = candidates
 	switch {
 	case len(candidates) == 0 && events < len(options):
 		return len(options) - 1 - c.rng.IntN(len(options)-events)

@@ -48,7 +48,7 @@ func (w *world) answerLate(c *call) answer {
 
 // underWay are the writes of an actor that wait at the gate, in a fixed order.
 func (w *world) underWay(a *actor) []*call {
-	calls := slices.DeleteFunc(w.gate.waiting(), func(c *call) bool { return c.actor != a || !c.isWrite() })
+	calls := slices.DeleteFunc(w.gate.waiting(nil), func(c *call) bool { return c.actor != a || !c.isWrite() })
 	slices.SortStableFunc(calls, func(x, y *call) int { return strings.Compare(x.key, y.key) })
 	return calls
 }

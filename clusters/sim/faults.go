@@ -122,11 +122,20 @@ func (f *fault) means(what string) bool { return hasWords(what, f.words) }
 
 func hasWords(what string, words []string) bool {
 	for _, word := range words {
-		if !strings.Contains(" "+what+" ", " "+word+" ") {
+		if !hasWord(what, word) {
 			return false
 		}
 	}
 	return true
+}
+
+func hasWord(what, word string) bool {
+	for next := range strings.SplitSeq(what, " ") {
+		if next == word {
+			return true
+		}
+	}
+	return false
 }
 
 // later heals after a while, after the call that the fault waits for, or when

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -158,9 +157,9 @@ func (g *gate) sweep() []*stream {
 	return kept
 }
 
-// waiting returns the calls at the gate. The slice is the caller's.
-func (g *gate) waiting() []*call {
+// waiting appends the calls at the gate to a slice.
+func (g *gate) waiting(to []*call) []*call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Clone(g.parked)
+	return append(to, g.parked...)
 }

@@ -25,7 +25,7 @@ func (w *world) serveOther() bool {
 		return false
 	}
 	for _, crd := range crds {
-		w.do(userAdmin, http.MethodPost, crdPath, crd.Object)
+		w.do(userAdmin, http.MethodPost, crdPath, crd)
 	}
 	return true
 }

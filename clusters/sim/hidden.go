@@ -94,7 +94,10 @@ func (w *world) readHidden(c *call, h *hidden) (refused *apiserver.Response) {
 	case c.verb == "watch" && isOlder(c.request, h.since):
 		r := refusal(http.StatusGone, "Expired").response
 		refused = &r
-	case c.verb == "watch":
+	case c.verb == "watch" && c.request.Query.Get("sendInitialEvents") == "true":
+		r := refusal(http.StatusUnprocessableEntity, "Invalid").response // so that it lists
+		refused = &r
+	case c.verb == "watch": // after a list, which its cache has by now
 		h.blind[c.actor] = true
 	case c.verb == "get" && !h.blind[c.actor]:
 		r := refusal(http.StatusInternalServerError, "InternalError").response

@@ -119,7 +119,7 @@ func TestWhoGivesUpOrDiesLeavesTheGate(t *testing.T) {
 			if err := <-ended; !errors.Is(err, context.Canceled) && !errors.Is(err, errDead) {
 				t.Errorf("got %v", err)
 			}
-			if len(g.waiting()) != 0 {
+			if len(g.waiting(nil)) != 0 {
 				t.Error("the call still waits")
 			}
 		})

@@ -160,6 +160,7 @@ func (w *world) step(until time.Time) {
 		return
 	}
 	o := options[w.choices.choose(options, w.isCalm())]
+	o.calls = slices.Clone(o.calls) // what they are part of is used again
 	w.note(o.line())
 	w.tellOption(o)
 	w.grant(o)
@@ -229,7 +230,8 @@ func (w *world) appointments(until time.Time) []time.Time {
 	for _, s := range w.gate.sweep() {
 		add(s.stalled)
 	}
-	for _, c := range w.gate.waiting() {
+	w.parked = w.gate.waiting(w.parked[:0])
+	for _, c := range w.parked {
 		add(c.heldUntil)
 	}
 	return all
@@ -388,7 +390,8 @@ func (w *world) collectEvents() {
 }
 
 func (w *world) collectCalls() {
-	calls := w.gate.waiting()
+	w.parked = w.gate.waiting(w.parked[:0])
+	calls := w.parked
 	slices.SortStableFunc(calls, func(a, b *call) int { return strings.Compare(a.key, b.key) })
 	for i := 0; i < len(calls); {
 		j := i + 1

@@ -94,10 +94,14 @@ func newCall(request apiserver.Request, a *actor) *call {
 	return c
 }
 
+// keyExtra is room for what most keys have beside actor, verb and path.
+const keyExtra = 16
+
 // keyOf names a call by its content, so that the order in which goroutines come
 // to the gate does not matter. What a client draws at random is left out.
 func keyOf(c *call) string {
 	var b strings.Builder
+	b.Grow(len(c.actor.name) + len(c.verb) + len(c.request.Path) + len(" ") + keyExtra)
 	b.WriteString(c.actor.name)
 	b.WriteByte(' ')
 	b.WriteString(c.verb)
@@ -129,7 +133,8 @@ func keyOf(c *call) string {
 
 // meaning returns the verb of Kubernetes that a request means, and the resource.
 func meaning(method, path string, query url.Values) (verb, target string) {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
+	var room [8]string // enough for all but odd paths
+	parts := slices.AppendSeq(room[:0], strings.SplitSeq(strings.Trim(path, "/"), "/"))
 	switch {
 	case parts[0] == "api" && len(parts) > 2:
 		parts = parts[2:]

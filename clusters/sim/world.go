@@ -77,6 +77,7 @@ type world struct {
 	inbox   inbox
 	group   sync.WaitGroup // every goroutine of the world
 	scratch []option       // reused
+	parked  []*call        // reused
 	granted []*call        // since the last look
 	worker  string         // replica of the cleaner that wrote last
 	trouble error          // the simulator itself is wrong

@@ -85,7 +85,7 @@ func (d drawer) world(s Shape) World {
 		Network: Network{
 			Kind: s.Kinds[d.IntN(len(s.Kinds))], Family: s.Families[d.IntN(len(s.Families))], Gateway: d.IntN(2) == 0,
 		},
-		WatchList: d.IntN(3) > 0, LeaderElect: s.Calm || d.IntN(6) > 0, SlowLease: d.IntN(2) == 0,
+		WatchList: d.IntN(3) == 0, LeaderElect: s.Calm || d.IntN(6) > 0, SlowLease: d.IntN(2) == 0,
 		DryRun:            d.IntN(100) < s.DryRunPercent,
 		ReleaseQuarantine: SimReleaseQuarantine, OrphanQuarantine: SimOrphanQuarantine,
 	}

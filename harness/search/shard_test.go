@@ -73,7 +73,7 @@ func TestShardsMergeToWhatOneProcessFinds(t *testing.T) {
 	for _, n := range []int{1, 4, 7} {
 		merged := sweepShards(t, s, n)
 		// Each shard runs its first seed twice, and a trace says nothing new.
-		merged.Again, merged.Took, whole.Took = whole.Again, 0, 0
+		merged.Again, merged.Granted, merged.Took, whole.Took = whole.Again, whole.Granted, 0, 0
 		whole.Failures, merged.Failures = alike(whole.Failures), alike(merged.Failures)
 		if diff := cmp.Diff(whole, merged); diff != "" {
 			t.Errorf("%d shards (-one process +merged):\n%s", n, diff)

@@ -52,7 +52,7 @@ func (r *stressing) next() (Job, bool) {
 	}
 	shape := shapeOf(r.Shapes, r.seed)
 	r.seed, r.job = r.seed+1, r.job+1
-	return Job{Number: r.job, Cleaner: r.Cleaner, Shape: &shape, Seeds: 1, Whole: true}, true
+	return Job{Number: r.job, Cleaner: r.Cleaner, Shape: &shape, Seeds: 1, Trace: true}, true
 }
 
 func (r *stressing) took(p Played) error {

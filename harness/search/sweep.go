@@ -83,7 +83,7 @@ func (r *sweeping) next() (Job, bool) {
 		seed := r.again[0]
 		r.again = r.again[1:]
 		shape := r.shapeOf(seed)
-		j.Shape, j.Seeds, j.Whole = &shape, 1, true
+		j.Shape, j.Seeds, j.Trace = &shape, 1, true
 		return j, true
 	case isOver:
 		return Job{}, false
@@ -92,7 +92,7 @@ func (r *sweeping) next() (Job, bool) {
 	j.Shape, j.Seeds = &shape, 1
 	if r.isTwice(r.seed) {
 		// Its trace is needed should the second run differ.
-		j.Whole, r.again = true, append(r.again, r.seed)
+		j.Trace, r.again = true, append(r.again, r.seed)
 	} else {
 		j.Seeds = int(min(againOneIn-r.seed%againOneIn, r.Last-r.seed+1))
 	}
@@ -125,6 +125,7 @@ func (r *sweeping) took(p Played) error {
 		if first != nil {
 			delete(r.firsts, p.Seed)
 			r.totals.Again++
+			r.totals.Granted += int64(p.Steps)
 			if first.Digest != p.Digest {
 				r.troubled(divergence(r.scenarioOf(p.Seed), *first, p))
 				return errEnough

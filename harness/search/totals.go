@@ -18,6 +18,7 @@ type Totals struct {
 	Seeds    int                        `json:"seeds"`
 	Again    int                        `json:"again"` // seeds that were run twice
 	Steps    int64                      `json:"steps"`
+	Granted  int64                      `json:"granted"` // steps, those of second runs included
 	Virtual  time.Duration              `json:"virtualNs"`
 	Findings int                        `json:"findings"`
 	Verdicts map[check.Verdict]int      `json:"verdicts"`
@@ -62,7 +63,7 @@ const failuresMax = 20
 // totalsOf is what one simulation adds.
 func totalsOf(p Played) Totals {
 	t := Totals{
-		Seeds: 1, Steps: int64(p.Steps), Virtual: p.Virtual, Findings: p.Findings, Reached: p.Reached, Digest: digestOf(p.Seed, p.Digest),
+		Seeds: 1, Steps: int64(p.Steps), Granted: int64(p.Steps), Virtual: p.Virtual, Findings: p.Findings, Reached: p.Reached, Digest: digestOf(p.Seed, p.Digest),
 		Verdicts: map[check.Verdict]int{p.Verdict: 1}, Planned: countOf(p.Planned), Fired: countOf(p.Fired),
 	}
 	if p.Verdict != check.Valid {
@@ -84,6 +85,7 @@ func (t *Totals) Merge(part Totals) {
 	t.Seeds += part.Seeds
 	t.Again += part.Again
 	t.Steps += part.Steps
+	t.Granted += part.Granted
 	t.Virtual += part.Virtual
 	t.Findings += part.Findings
 	t.Digest += part.Digest

@@ -21,8 +21,9 @@ type Job struct {
 	Seeds      int                  `json:"seeds,omitempty"`
 	// Whole asks for choices, trace and story even if nothing is wrong.
 	Whole bool `json:"whole,omitempty"`
-	// Widths asks for them alone.
+	// Widths asks for them alone, Trace for trace and choices.
 	Widths   bool `json:"widths,omitempty"`
+	Trace    bool `json:"trace,omitempty"`
 	BlameAny bool `json:"blameAny,omitempty"`
 }
 

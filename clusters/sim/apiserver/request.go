@@ -109,7 +109,8 @@ func (s *Server) route(path string) (target, error) {
 	if !ok {
 		return target{}, notFoundPath()
 	}
-	parts := strings.Split(rest, "/")
+	var room [8]string // enough for all but odd paths
+	parts := slices.AppendSeq(room[:0], strings.SplitSeq(rest, "/"))
 	var t target
 	if parts[0] == "namespaces" && len(parts) > 2 && !isNamespaceSubresource(parts) {
 		t.namespace, parts = parts[1], parts[2:]

@@ -194,7 +194,7 @@ func (s *structure) checkValue(value any, path *place) field.ErrorList {
 	if list, ok := value.([]any); ok && s.MaxItems != nil && len(list) > *s.MaxItems {
 		refuse("must have at most %d items", *s.MaxItems)
 	}
-	if s.AnyOf != nil && !slices.ContainsFunc(s.AnyOf, func(o *structure) bool { return len(o.check(value, path)) == 0 }) {
+	if s.AnyOf != nil && !slices.ContainsFunc(s.AnyOf, func(o *structure) bool { return o.hasType(value) && len(o.check(value, path)) == 0 }) {
 		refuse("must validate at least one schema (anyOf)")
 	}
 	return errs

@@ -145,7 +145,7 @@ func (a *app) sweep(ctx context.Context, f runFlags, s search.Sweep) error {
 	fmt.Fprintf(a.stdout, "%s on %s, cleaner %s, from seed %d, %d workers, run %s\n",
 		scenarioList(s), simCluster, s.Cleaner, s.First, s.Pool.Workers, dir.id)
 	s.Progress = func(t search.Totals) {
-		fmt.Fprintf(a.stdout, "%6d seeds, %.0f/s, %.0f steps/s\n", t.Seeds, rate(t.Seeds, t.Took), rate(int(t.Steps), t.Took))
+		fmt.Fprintf(a.stdout, "%6d seeds, %.0f/s, %.0f steps/s\n", t.Seeds, rate(t.Seeds+t.Again, t.Took), rate(int(t.Granted), t.Took))
 	}
 	totals := s.Run(ctx)
 	code, err := a.concludeSearch(searched{sweep: s, flags: f, totals: totals, missing: missing(ctx, s, totals), dir: dir, started: started})
@@ -355,7 +355,7 @@ func countsOf(counts map[schedule.FaultKind]int) map[string]int {
 // printTotals prints speed and coverage.
 func (a *app) printTotals(t search.Totals, missing []string) {
 	fmt.Fprintf(a.stdout, "\n%d seeds and %d of them twice in %s: %.0f seeds/s, %.0f steps/s, %d steps a run, %s of virtual time\n",
-		t.Seeds, t.Again, t.Took.Round(time.Millisecond), rate(t.Seeds+t.Again, t.Took), rate(int(t.Steps), t.Took),
+		t.Seeds, t.Again, t.Took.Round(time.Millisecond), rate(t.Seeds+t.Again, t.Took), rate(int(t.Granted), t.Took),
 		int(t.Steps)/max(1, t.Seeds), t.Virtual.Round(time.Minute))
 	fmt.Fprintf(a.stdout, "verdicts: %d Valid, %d Invalid, %d Unknown; %d findings not held against the cleaner\n",
 		t.Verdicts[check.Valid], t.Verdicts[check.Invalid], t.Verdicts[check.Unknown], t.Findings)

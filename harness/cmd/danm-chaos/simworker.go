@@ -81,10 +81,13 @@ func player(t *testing.T) search.Player {
 		if j.Widths {
 			p.Widths = out.Widths
 		}
-		if j.Whole || report.Verdict != check.Valid {
+		isWhole := j.Whole || report.Verdict != check.Valid
+		if j.Trace || isWhole {
 			plan.Choices, plan.Search = out.Choices, schedule.Search{}
-			p.Simulation, p.Widths, p.Trace, p.Story = &plan, out.Widths, out.Trace, out.Story
-			p.Told = report.Findings
+			p.Simulation, p.Trace = &plan, out.Trace
+		}
+		if isWhole {
+			p.Widths, p.Story, p.Told = out.Widths, out.Story, report.Findings
 		}
 		return p
 	}
@@ -124,7 +127,11 @@ func startFixed(ctx context.Context, env sim.CleanerEnv) error {
 func startChanged(name string) sim.Start {
 	return func(ctx context.Context, env sim.CleanerEnv) error {
 		change, _ := canary.ChangeOf(name, danm.Group(env.World.Group))
-		return cleaner.Run(ctx, spoil(shippedConfig(env), change))
+		cfg := shippedConfig(env)
+		if change.Wrap == nil {
+			cfg.Encoding = env.Encoding // nobody reads the bytes
+		}
+		return cleaner.Run(ctx, spoil(cfg, change))
 	}
 }
 
