@@ -240,8 +240,8 @@ func (w *world) answer(c *call) answer {
 	if c.actor.snapshot != 0 {
 		c.request.Snapshot = c.actor.snapshot
 	}
-	if w.isHidden(c) {
-		if refused := w.readHidden(c); refused != nil {
+	if h := w.hiding(c); h != nil {
+		if refused := w.readHidden(c, h); refused != nil {
 			w.noteAnswer(c, refused.Code)
 			return answer{response: *refused}
 		}

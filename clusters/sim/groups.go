@@ -60,14 +60,14 @@ func (w *world) endMigration() {
 	w.do(userAdmin, http.MethodDelete, w.endpointsPath(w.ownGroup().Other())+"/"+migratedName, nil)
 }
 
-// moving is a migration that stops half way: endpoints lie in both groups, then
-// in the other alone while the bitmaps stay, and in the end in this one again.
+// moving is a migration that stops half way. The CNI plugins still work on the
+// other group, so that the endpoints are there, and a cleaner of this group,
+// whose bitmaps are up to date, sees none.
 type moving struct {
 	world  *world
 	lasts  time.Duration
-	seenBy map[*actor]bool           // cleaners that have read the copies
-	copies map[string]bool           // in the other group
-	away   map[string]map[string]any // those that are not here any more
+	seenBy map[*actor]bool // cleaners that have read the copies
+	copies []string        // in the other group
 }
 
 // moveEndpoints begins such a migration.
@@ -75,31 +75,31 @@ func (w *world) moveEndpoints(f *fault) bool {
 	if w.isDraining || len(w.endpoints) == 0 || w.moving != nil || !w.serveOther() {
 		return false
 	}
-	w.moving = &moving{
-		world: w, lasts: f.For, seenBy: map[*actor]bool{}, copies: map[string]bool{}, away: map[string]map[string]any{},
+	m := &moving{world: w, lasts: f.For, seenBy: map[*actor]bool{}, copies: slices.Sorted(maps.Keys(w.endpoints))}
+	w.moving = m
+	for _, name := range m.copies {
+		m.copy(name)
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.endpoints)) {
-		w.moving.copy(name)
-	}
-	w.faults.after(moveLook, w.moving.goOn)
+	w.faults.after(moveLook, m.goOn)
 	return true
 }
 
 // moveLook is how often people look whether they can go on.
 const moveLook = 3*time.Second + 130_003*time.Nanosecond
 
-// goOn takes the endpoints away once all cleaners have seen the copies, as a
-// migration between releases takes hours. Cleaners look once a minute, and here
-// a quarantine is shorter than that.
+// goOn takes the endpoints out of this group once all cleaners have seen the
+// copies, as a migration between releases takes hours. Cleaners look once a
+// minute, and here a quarantine is shorter than that.
 func (m *moving) goOn() {
 	switch w := m.world; {
 	case w.user.isDone():
-		m.putBack()
+		m.end()
 	case !m.isSeen():
 		w.faults.after(moveLook, m.goOn)
 	default:
-		m.takeAway()
-		w.faults.after(m.lasts, m.putBack)
+		w.hide(danm.EndpointResource)
+		w.reach(areAway)
+		w.faults.after(m.lasts, m.end)
 	}
 }
 
@@ -114,14 +114,18 @@ func (m *moving) isSeen() bool {
 
 // noteMoved notes that a cleaner reads the copies.
 func (w *world) noteMoved(c *call) {
-	if w.moving != nil && c.request.Method == http.MethodGet && c.target == danm.EndpointResource &&
-		strings.HasPrefix(c.request.Path, "/apis/"+string(w.ownGroup().Other())+"/") {
+	if w.moving != nil && c.verb == "list" && c.target == danm.EndpointResource && w.isOfOtherGroup(c) {
 		w.moving.seenBy[c.actor] = true
 	}
 }
 
-// copy writes an endpoint into the other group and returns it as it is here.
-func (m *moving) copy(name string) map[string]any {
+// isOfOtherGroup tells whether a call is about the group that is not ours.
+func (w *world) isOfOtherGroup(c *call) bool {
+	return strings.HasPrefix(c.request.Path, "/apis/"+string(w.ownGroup().Other())+"/")
+}
+
+// copy writes an endpoint into the other group.
+func (m *moving) copy(name string) {
 	w, other := m.world, m.world.ownGroup().Other()
 	found := w.server.Serve(apiserver.Request{
 		User: userAdmin, Method: http.MethodGet, Path: w.endpointsPath(w.ownGroup()) + "/" + name, Accept: "application/json",
@@ -129,31 +133,19 @@ func (m *moving) copy(name string) map[string]any {
 	object, err := withoutIdentity(found.Body)
 	if err != nil {
 		w.fail(err)
-		return nil
+		return
 	}
-	copied := maps.Clone(object)
-	copied["apiVersion"] = other.GroupVersion().String()
-	w.do(userAdmin, http.MethodPost, w.endpointsPath(other), copied)
-	m.copies[name] = true
-	return object
+	object["apiVersion"] = other.GroupVersion().String()
+	w.do(userAdmin, http.MethodPost, w.endpointsPath(other), object)
 }
 
-// takeAway leaves the endpoints to the other group alone.
-func (m *moving) takeAway() {
+// end brings the endpoints into this group, and takes the other out of use.
+func (m *moving) end() {
 	w := m.world
-	for _, name := range slices.Sorted(maps.Keys(w.endpoints)) {
-		m.away[name] = m.copy(name)
-		w.do(userAdmin, http.MethodDelete, w.endpointsPath(w.ownGroup())+"/"+name, nil)
+	if w.hidden[danm.EndpointResource] != nil {
+		w.show(danm.EndpointResource)
 	}
-	w.reach(areAway)
-}
-
-func (m *moving) putBack() {
-	w := m.world
-	for _, name := range slices.Sorted(maps.Keys(m.away)) {
-		w.do(userAdmin, http.MethodPost, w.endpointsPath(w.ownGroup()), m.away[name])
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.copies)) {
+	for _, name := range m.copies {
 		w.do(userAdmin, http.MethodDelete, w.endpointsPath(w.ownGroup().Other())+"/"+name, nil)
 	}
 }

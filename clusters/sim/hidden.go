@@ -12,36 +12,44 @@ import (
 	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
 )
 
-// hidden is a time in which the cleaners are shown no pods, by whatever they
-// read, as by an API server that came back with an empty store.
+// hidden is a time in which the cleaners are shown none of a resource, by
+// whatever they read.
 type hidden struct {
-	since int64           // resourceVersion: no cache can have it that knows of a pod
-	blind map[*actor]bool // cleaners whose caches have no pods any more
+	since int64           // resourceVersion: no cache can have it that knows of any
+	blind map[*actor]bool // cleaners whose caches have none any more
 }
 
-// hidePods hides all pods for a while. A cleaner that only reads single pods
-// would be told lies that its cache contradicts, and no server tells such lies:
-// until it has listed again, its reads fail.
+// hidePods hides all pods for a while, as an API server does that came back with
+// an empty store.
 func (w *world) hidePods(f *fault) bool {
-	if len(w.endpoints) == 0 || w.hidden != nil {
+	if len(w.endpoints) == 0 || w.hidden[podsResource] != nil {
 		return false
 	}
-	w.expirePods()
-	w.hidden = &hidden{since: w.server.ResourceVersion(), blind: map[*actor]bool{}}
-	w.faults.later(f, func() {
-		w.hidden = nil
-		w.expirePods()
-	})
+	w.hide(podsResource)
+	w.faults.later(f, func() { w.show(podsResource) })
 	return true
 }
 
-// expirePods makes the cleaners list pods again. A write that concerns nobody
-// makes everything that they can have too old.
-func (w *world) expirePods() {
+// hide hides a resource. A cleaner that only reads single objects would be told
+// lies that its cache contradicts, and no server tells such lies: until it has
+// listed again, its reads fail.
+func (w *world) hide(resource string) {
+	w.expireAll(resource)
+	w.hidden[resource] = &hidden{since: w.server.ResourceVersion(), blind: map[*actor]bool{}}
+}
+
+func (w *world) show(resource string) {
+	delete(w.hidden, resource)
+	w.expireAll(resource)
+}
+
+// expireAll makes the cleaners list a resource again. A write that concerns
+// nobody makes everything that they can have too old.
+func (w *world) expireAll(resource string) {
 	n := w.nodes[len(w.nodes)-1]
 	w.editNode(n, "", func(o *corev1.Node) { o.Labels[restartsLabel] = strconv.FormatInt(w.server.ResourceVersion(), 10) })
 	for _, s := range w.gate.sweep() {
-		if s.resource == podsResource && s.actor.user == clusters.UserCleaner {
+		if s.resource == resource && s.actor.user == clusters.UserCleaner {
 			w.expire(s)
 		}
 	}
@@ -50,13 +58,11 @@ func (w *world) expirePods() {
 const (
 	podsResource  = "pods"
 	restartsLabel = "api-restarted-at"
+	nobody        = "nobody" // a name that nothing has
 )
 
-// nobody is a name that no pod has.
-const nobody = "nobody"
-
-// withoutPods is a read of pods that finds none.
-func withoutPods(c *call) apiserver.Request {
+// findingNothing is a read that finds nothing.
+func findingNothing(c *call) apiserver.Request {
 	r := c.request
 	if c.verb == "get" {
 		r.Path = r.Path[:strings.LastIndexByte(r.Path, '/')+1] + nobody
@@ -72,15 +78,18 @@ func withoutPods(c *call) apiserver.Request {
 	return r
 }
 
-// isHidden tells whether a call is to find no pod.
-func (w *world) isHidden(c *call) bool {
-	isRead := c.request.Method == http.MethodGet && c.target == podsResource
-	return w.hidden != nil && isRead && c.actor.user == clusters.UserCleaner
+// hiding returns why a call is to find nothing, or nil. What lies in DANM's other
+// API group is never hidden.
+func (w *world) hiding(c *call) *hidden {
+	isOfCleaner := c.request.Method == http.MethodGet && c.actor.user == clusters.UserCleaner
+	if !isOfCleaner || w.isOfOtherGroup(c) {
+		return nil
+	}
+	return w.hidden[c.target]
 }
 
-// readHidden makes a call find no pod, or refuses it.
-func (w *world) readHidden(c *call) (refused *apiserver.Response) {
-	h := w.hidden
+// readHidden makes a call find nothing, or refuses it.
+func (w *world) readHidden(c *call, h *hidden) (refused *apiserver.Response) {
 	switch {
 	case c.verb == "watch" && isOlder(c.request, h.since):
 		r := refusal(http.StatusGone, "Expired").response
@@ -94,8 +103,10 @@ func (w *world) readHidden(c *call) (refused *apiserver.Response) {
 		r := refusal(http.StatusInternalServerError, "InternalError").response
 		refused = &r
 	}
-	c.request = withoutPods(c)
-	w.reach(seesNone)
+	c.request = findingNothing(c)
+	if c.target == podsResource {
+		w.reach(seesNone)
+	}
 	return refused
 }
 

@@ -60,7 +60,7 @@ type world struct {
 
 	moving         *moving                    // endpoints, between API groups; nil if they never were
 	reservedIP     *unstructured.Unstructured // the only one; nil if there is none
-	hidden         *hidden                    // pods, from cleaners; nil while they are not
+	hidden         map[string]*hidden         // resources, from cleaners
 	podNames       []string
 	replicasWanted int
 	isDraining     bool  // the namespace is being deleted
@@ -139,7 +139,7 @@ func newWorld(plan schedule.Simulation, o Options) (*world, error) {
 	}
 	w := &world{
 		plan: plan, options: o, gate: newGate(), record: &recorder{}, choices: newChooser(plan), variant: variant,
-		pods: map[string]*corev1.Pod{}, endpoints: map[string]*danm.Endpoint{}, holders: map[netip.Addr]types.UID{}, retryPod: map[types.UID]time.Time{}, sandboxOwner: map[string]types.UID{},
+		pods: map[string]*corev1.Pod{}, endpoints: map[string]*danm.Endpoint{}, holders: map[netip.Addr]types.UID{}, retryPod: map[types.UID]time.Time{}, sandboxOwner: map[string]types.UID{}, hidden: map[string]*hidden{},
 		podNames: podNames(plan.World.Pods), replicasWanted: plan.World.Pods, reached: map[string]int{},
 	}
 	w.faults = newFaults(w, plan.Faults)

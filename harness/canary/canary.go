@@ -81,7 +81,7 @@ func registry() map[string]canary {
 		"youngest-wins":       {"keeps only the youngest endpoint of a pod's interface", "I1", robbed, deletion, false, nil, wrapped(youngestWins)},
 		"breaker-off":         {"goes on releasing when all pods seem to be gone", "I1", robbed, deletion, false, nil, wrapped(seeingPhantom)},
 		"mirror-is-new":       {"takes a mirror that was made anew for another pod", "I1", robbed, shutdown, false, nil, wrapped(mirrorIsNew)},
-		"one-group":           {"does not see that the other API group is in use", "I2", "I1 I3 I4", deletion, false, nil, wrapped(blindToOtherGroup)},
+		"one-group":           {"does not see that the other API group is in use", "I1", robbed, deletion, false, nil, wrapped(blindToOtherGroup)},
 		"writes-in-dry-run":   {"writes in a dry run as ever", "I8", "", shutdown, true, nil, loud},
 		"annotates-networks":  {"changes more of a network than its bits", "I6", "", shutdown, false, nil, wrapped(onPatches(annotated))},
 	}

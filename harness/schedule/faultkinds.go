@@ -21,7 +21,7 @@ var descriptions = map[FaultKind]string{
 	ScaleDown: "there is one replica less, for a while or for good", DeleteNamespace: "the namespace is deleted with everything in it, and made anew",
 	EditNetwork: "somebody edits the network", RenewNetwork: "somebody deletes the network and makes it anew with its bits",
 	BothGroups:     "the other API group holds an endpoint for a while",
-	MoveEndpoints:  "all endpoints are copied into the other API group, and then lie there alone for a while",
+	MoveEndpoints:  "all endpoints are copied into the other API group, and then the cleaner sees none in its own for a while",
 	ReserveAddress: "a ReservedIP sets an address aside, and the next time another one instead",
 	RenewMirror:    "the mirror of a static pod is deleted and made anew, while that runs on",
 	HidePods:       "nothing that the cleaner reads shows any pod for a while",

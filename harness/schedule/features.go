@@ -17,7 +17,8 @@ const (
 	LegacyEndpoints Feature = "legacy-endpoints"
 	// HiddenPods: the API server shows the cleaner no pods for a while.
 	HiddenPods Feature = "hidden-pods"
-	// HalfMigrated: the endpoints lie in the other API group alone for a while.
+	// HalfMigrated: the endpoints lie in the other API group for a while, and a
+	// cleaner of this one sees none.
 	HalfMigrated Feature = "half-migrated"
 	// LateAdds: an ADD of a pod that is gone finds its namesake, and writes an
 	// endpoint in that one's name.
@@ -30,6 +31,9 @@ const (
 	ReservedAddresses Feature = "reserved-addresses"
 )
 
+// NoFeature leaves no feature to the seed.
+const NoFeature Feature = "none"
+
 // Features lists all of them.
 func Features() []Feature {
 	return []Feature{LegacyEndpoints, HiddenPods, HalfMigrated, LateAdds, StaticPods, ReservedAddresses}
@@ -38,10 +42,11 @@ func Features() []Feature {
 // ParseFeature returns the feature named s, which may be empty, or an error that
 // lists the known ones.
 func ParseFeature(s string) (Feature, error) {
-	if s == "" || slices.Contains(Features(), Feature(s)) {
+	known := append(Features(), NoFeature)
+	if s == "" || slices.Contains(known, Feature(s)) {
 		return Feature(s), nil
 	}
-	return "", fmt.Errorf("unknown feature %q: use one of %v", s, Features())
+	return "", fmt.Errorf("unknown feature %q: use one of %v", s, known)
 }
 
 // streamFeatures is the stream of a seed that features are drawn from. It is one
@@ -57,6 +62,7 @@ func (s *Simulation) addFeature(wanted Feature) {
 	isOn, all := d.IntN(featureOneIn) == 0, Features()
 	drawn := all[d.IntN(len(all))]
 	switch {
+	case wanted == NoFeature:
 	case wanted != "":
 		s.add(wanted, d)
 	case isOn:

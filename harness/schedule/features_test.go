@@ -59,8 +59,18 @@ func isFeatured(s Simulation) bool {
 		slices.ContainsFunc(s.Faults, func(f SimFault) bool { return slices.Contains(featureFaults(), f.Do) })
 }
 
+func TestNoFeatureIsDrawnWhereNoneIsToBe(t *testing.T) {
+	for seed := range uint64(400) {
+		s := someShape(seed)
+		s.Feature = NoFeature
+		if sim := draw(t, s); isFeatured(sim) {
+			t.Errorf("seed %d: %+v", seed, sim)
+		}
+	}
+}
+
 func TestAFeatureIsReadFromItsName(t *testing.T) {
-	for _, f := range append(Features(), "") {
+	for _, f := range append(Features(), "", NoFeature) {
 		if got, err := ParseFeature(string(f)); err != nil || got != f {
 			t.Errorf("%q: got %q, %v", f, got, err)
 		}

@@ -128,7 +128,7 @@ const (
 	EditNetwork     FaultKind = "edit-network"     // an admin writes a field that nobody else does
 	RenewNetwork    FaultKind = "renew-network"    // an admin deletes the network and makes it anew with its bits
 	BothGroups      FaultKind = "both-groups"      // the other API group holds an endpoint for a while
-	MoveEndpoints   FaultKind = "move-endpoints"   // all endpoints are copied into the other API group, and later lie there alone for a while
+	MoveEndpoints   FaultKind = "move-endpoints"   // all endpoints are copied into the other API group, and then a cleaner of this one sees none for a while
 )
 
 // SimFault is a fault of a simulation. It is injected at the Nth opportunity,

@@ -80,7 +80,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 // registerPods adds the flag that makes simulations small.
 func (f *runFlags) registerPods(fs *pflag.FlagSet) {
 	fs.IntVar(&f.pods, "pods", 0, "on the simulator: pods, on as many nodes but at least 2, instead of the scenario's; few make a fast run")
-	fs.StringVar(&f.feature, "feature", "", "on the simulator: feature that every world has, instead of one in some: "+joined(schedule.Features()))
+	fs.StringVar(&f.feature, "feature", "", "on the simulator: feature that every world has, instead of one in some: none, "+joined(schedule.Features()))
 }
 
 // registerCleaner adds the flags that say what is tested.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -151,7 +152,7 @@ func shapesFor(s search.Sweep, name string) ([]schedule.Shape, error) {
 	if canary.IsDry(name) {
 		whole.DryRunPercent = 100
 	}
-	whole.Feature = schedule.Feature(canary.Feature(name))
+	whole.Feature = cmp.Or(schedule.Feature(canary.Feature(name)), schedule.NoFeature)
 	few := whole
 	few.Pods, few.Nodes = huntedPods, huntedPods
 	plotted := few
