@@ -189,6 +189,11 @@ func (c *controller) clearReleased(ctx context.Context, ref danm.NetworkRef) (ti
 	if len(requests) == 0 {
 		return 0, nil
 	}
+	isSetAside, err := c.liveReservedIPs(ctx)
+	if err != nil {
+		c.putBack(ref, requests)
+		return 0, err
+	}
 	network, err := c.liveNetwork(ctx, ref)
 	if err != nil {
 		c.putBack(ref, requests)
@@ -208,7 +213,7 @@ func (c *controller) clearReleased(ctx context.Context, ref danm.NetworkRef) (ti
 	cleared := map[bit]clearRequest{}
 	for _, b := range sortedBits(requests) {
 		r := requests[b]
-		if why := c.whyNotClear(network, ps, b, r, rises); why != "" {
+		if why := c.whyNotClear(network, ps, b, r, rises, isSetAside); why != "" {
 			c.log.V(1).Info("bit left alone", "network", ref.String(), "address", r.addr.String(), "why", why)
 			continue
 		}
@@ -259,7 +264,7 @@ func (c *controller) putBack(ref danm.NetworkRef, requests map[bit]clearRequest)
 
 // whyNotClear returns why the bit of a deleted endpoint must not be cleared
 // now, or "" if everything is proven.
-func (c *controller) whyNotClear(n *danm.Network, ps pools, b bit, r clearRequest, rises map[bit]rise) string {
+func (c *controller) whyNotClear(n *danm.Network, ps pools, b bit, r clearRequest, rises map[bit]rise, isSetAside setAside) string {
 	switch {
 	case !ps.covers(b, r.addr):
 		return "the network's prefix has changed"
@@ -269,7 +274,7 @@ func (c *controller) whyNotClear(n *danm.Network, ps pools, b bit, r clearReques
 		return "already clear"
 	case len(c.otherClaims(n.Ref(), r)) > 0:
 		return "another endpoint claims the address"
-	case c.isReservedIP(n.Ref(), r.addr):
+	case isSetAside(n.Ref(), r.addr):
 		return "ReservedIP"
 	case r.aliveAt.IsZero():
 		return "owner never seen alive, left to the sweep"

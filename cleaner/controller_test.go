@@ -8,9 +8,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -117,14 +119,19 @@ func TestReservedIPsAreKept(t *testing.T) {
 			"ips":     []any{map[string]any{"address": "10.0.0.5", "shareable": true}},
 		},
 	}}
-	if err := c.caches.reservedIPs.GetStore().Add(u); err != nil {
+	u.SetAPIVersion(c.danm.Group.GroupVersion().String())
+	c.danm.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		c.danm.Group.Resource(danm.ReservedIPResource): "ReservedIPList",
+	}, u)
+	isSetAside, err := c.liveReservedIPs(t.Context()) // the cache has not heard of it
+	if err != nil {
 		t.Fatal(err)
 	}
 	n := testNetwork("1", 5)
 	ps := openPools(n)
 	b, _ := ps.find(ps.addr(bit{danm.IPv4, 5}))
 	r := clearRequest{endpoint: endpointOf("e", "p", "1"), addr: ps.addr(b), aliveAt: second(10)}
-	if why := c.whyNotClear(n, ps, b, r, map[bit]rise{b: {since: second(1)}}); why != "ReservedIP" {
+	if why := c.whyNotClear(n, ps, b, r, map[bit]rise{b: {since: second(1)}}, isSetAside); why != "ReservedIP" {
 		t.Errorf("got %q, want ReservedIP", why)
 	}
 }

@@ -143,7 +143,7 @@ func TestWhyNotClear(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := testController(t)
-			why := c.whyNotClear(tt.network, openPools(tt.network), tt.bit, tt.request, tt.rises)
+			why := c.whyNotClear(tt.network, openPools(tt.network), tt.bit, tt.request, tt.rises, func(danm.NetworkRef, netip.Addr) bool { return false })
 			if (why == "") != tt.clear {
 				t.Errorf("got %q, want clear = %v", why, tt.clear)
 			}

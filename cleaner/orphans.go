@@ -301,25 +301,23 @@ func (c *controller) liveClaims(ctx context.Context, ref danm.NetworkRef) (map[n
 	return claims, nil
 }
 
+// setAside tells whether a ReservedIP keeps an address of a network.
+type setAside func(danm.NetworkRef, netip.Addr) bool
+
 // liveReservedIPs lists what is set aside. A ReservedIP needs no endpoint, so
-// that a cache which is behind would make its bit an orphan.
-func (c *controller) liveReservedIPs(ctx context.Context) (isSetAside func(danm.NetworkRef, netip.Addr) bool, err error) {
+// that a cache which is behind would make its bit an orphan, or free it with the
+// last endpoint that had it.
+func (c *controller) liveReservedIPs(ctx context.Context) (setAside, error) {
 	var all []*unstructured.Unstructured
 	if c.caches.reservedIPs != nil {
 		list := c.danm.Dynamic.Resource(c.danm.Group.Resource(danm.ReservedIPResource)).List
-		err = eachPage(ctx, list, func(u *unstructured.Unstructured) error { all = append(all, u); return nil })
-	}
-	if err != nil {
-		return nil, fmt.Errorf("listing ReservedIPs: %w", err)
+		if err := eachPage(ctx, list, func(u *unstructured.Unstructured) error { all = append(all, u); return nil }); err != nil {
+			return nil, fmt.Errorf("listing ReservedIPs: %w", err)
+		}
 	}
 	return func(ref danm.NetworkRef, a netip.Addr) bool {
 		return slices.ContainsFunc(all, func(u *unstructured.Unstructured) bool { return danm.ReservesAddress(u, ref, a) })
 	}, nil
-}
-
-// isReservedIP tells whether a ReservedIP object sets the address aside.
-func (c *controller) isReservedIP(ref danm.NetworkRef, a netip.Addr) bool {
-	return c.hasReservedIP(func(u *unstructured.Unstructured) bool { return danm.ReservesAddress(u, ref, a) })
 }
 
 func (c *controller) hasReservedIP(match func(*unstructured.Unstructured) bool) bool {
