@@ -3,8 +3,11 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/danm-chaos/danm-chaos/harness/history"
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
@@ -26,6 +29,21 @@ func TestAFaultStrikesAtItsOpportunityAndAsOftenAsPlanned(t *testing.T) {
 	}
 	if f.at(watchPoint, "cleaner patch danmnets") != nil {
 		t.Error("struck at another kind of moment")
+	}
+}
+
+func TestAStoryTellsOnceWhatHappensOverAndOver(t *testing.T) {
+	story := []string{"    1.000s  a: begins"}
+	for i := range 40 {
+		story = append(story, fmt.Sprintf("%9.3fs  b looks", float64(2*i+2)), fmt.Sprintf("%9.3fs  c looks", float64(2*i+3)))
+	}
+	story = append(story, "   90.000s  d: ends", "   91.000s  d: ends", "   92.000s  d: ends")
+	want := []string{
+		"    1.000s  a: begins", "    2.000s  b looks", "    3.000s  c looks", "       ...  the same 39 times more, until 81.000s",
+		"   90.000s  d: ends", "   91.000s  d: ends", "   92.000s  d: ends",
+	}
+	if diff := cmp.Diff(want, shortened(story)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

@@ -264,7 +264,7 @@ func (w *world) outcome(began time.Time) Outcome {
 	out := Outcome{
 		Records: w.record.records, Choices: w.choices.taken, Widths: w.choices.widths, Steps: w.steps,
 		Virtual: time.Since(began), Reached: w.reached, Err: w.trouble, Digest: w.digest(),
-		Trace: w.trace, Story: w.story, Counts: counts(w.snapshot()),
+		Trace: w.trace, Story: shortened(w.story), Counts: counts(w.snapshot()),
 	}
 	for _, f := range w.faults.all {
 		out.Fired = append(out.Fired, f.fired)

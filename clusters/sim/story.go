@@ -88,3 +88,62 @@ func (w *world) known(resource, name string) string {
 	}
 	return name
 }
+
+// Bounds of what shortened recognises: so many sentences in a row, told again at
+// least so often.
+const (
+	refrainMax = 4
+	refrainMin = 3
+)
+
+// shortened tells only once what happens over and over: at the end of a run that
+// does not settle, cleaners look around for minutes.
+func shortened(story []string) []string {
+	var out []string
+	for i := 0; i < len(story); {
+		n, times := refrain(story[i:])
+		out = append(out, story[i:i+n]...)
+		if times > 1 {
+			at, _ := sentence(story[i+n*times-1])
+			out = append(out, fmt.Sprintf("%*s  the same %d times more, until %ss", len(at)+1, "...", times-1, strings.TrimSpace(at)))
+		}
+		i += n * times
+	}
+	return out
+}
+
+// refrain returns how many of the first lines come again at once, and how often
+// they stand there: one line, once, if they do not.
+func refrain(story []string) (lines, times int) {
+	for n := 1; n <= refrainMax; n++ {
+		times := 1
+		for sameSentences(story, n, times) {
+			times++
+		}
+		if times > refrainMin {
+			return n, times
+		}
+	}
+	return 1, 1
+}
+
+// sameSentences tells whether the first n lines stand there once more, after so
+// many times.
+func sameSentences(story []string, n, after int) bool {
+	if len(story) < n*(after+1) {
+		return false
+	}
+	for i := range n {
+		_, first := sentence(story[i])
+		if _, again := sentence(story[n*after+i]); first != again {
+			return false
+		}
+	}
+	return true
+}
+
+// sentence takes a line apart.
+func sentence(line string) (at, what string) {
+	at, what, _ = strings.Cut(line, "s  ")
+	return at, what
+}

@@ -13,32 +13,59 @@ type FirstFailing func(ctx context.Context, candidates []schedule.Simulation) (s
 
 // Bounds of the search.
 const (
-	roundsMax  = 6  // of all passes; the last of them changes nothing
-	redrawnMax = 60 // seeds that are tried for a smaller world
-	nodesMin   = 2  // a pod whose node died needs another
+	roundsMax   = 6  // of all passes; the last of them changes nothing
+	redrawnMax  = 60 // seeds that are tried for a smaller world
+	restartsMax = 40 // from other choices
+	nodesMin    = 2  // a pod whose node died needs another
 )
 
 // Shrink returns a simulation that is as small as it got until ctx ended, which
-// is no error.
+// is no error. Where no pass makes it smaller any more, it begins again from other
+// choices in the same small world, as what is left often depends on the way taken.
 func Shrink(ctx context.Context, failing schedule.Simulation, first FirstFailing) (schedule.Simulation, error) {
 	s := &shrinker{best: failing, first: first}
+	if err := s.descend(ctx); err != nil {
+		return s.best, unlessEnded(ctx, err)
+	}
+	for i := range restartsMax {
+		other := &shrinker{best: s.best, first: first}
+		found, err := other.try(ctx, redrawn(s.best, 1+(i+1)*redrawnMax)...)
+		if err == nil && found {
+			err = other.descend(ctx)
+		}
+		if Size(other.best) < Size(s.best) {
+			s.best = other.best
+		}
+		if err != nil {
+			return s.best, unlessEnded(ctx, err)
+		}
+	}
+	return s.best, nil
+}
+
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// descend makes the best smaller until no pass does.
+func (s *shrinker) descend(ctx context.Context) error {
 	for range roundsMax {
 		before := Size(s.best)
 		for _, pass := range []func(context.Context) error{
 			s.smallerWorld, s.fewerFaults, s.fewerSteps, s.shorter, s.calmer, s.fewerFaults, s.fewerSteps,
 		} {
 			if err := pass(ctx); err != nil {
-				if ctx.Err() != nil {
-					return s.best, nil
-				}
-				return s.best, err
+				return err
 			}
 		}
 		if Size(s.best) == before {
 			break
 		}
 	}
-	return s.best, nil
+	return nil
 }
 
 // Size counts what a reader of the simulation has to understand: pods, nodes
@@ -114,12 +141,16 @@ func (s *shrinker) inWorld(world schedule.World) []schedule.Simulation {
 	same.World = world
 	canonical := same
 	canonical.Choices, canonical.Search = nil, schedule.Search{}
-	candidates := []schedule.Simulation{canonical, same}
+	return append([]schedule.Simulation{canonical, same}, redrawn(same, 1)...)
+}
+
+// redrawn returns the simulation with choices drawn anew from so many seeds.
+func redrawn(sim schedule.Simulation, seed int) []schedule.Simulation {
+	var candidates []schedule.Simulation
 	for i := range redrawnMax {
-		drawn := same
-		drawn.Choices, drawn.Seed = nil, uint64(i+1)
-		drawn.Search = schedule.Search{Draw: true, TimePercent: []int{0, 2, 10}[i%3], Priorities: i%2 == 0}
-		candidates = append(candidates, drawn)
+		sim.Choices, sim.Seed = nil, uint64(seed+i)
+		sim.Search = schedule.Search{Draw: true, TimePercent: []int{0, 2, 10}[i%3], Priorities: i%2 == 0}
+		candidates = append(candidates, sim)
 	}
 	return candidates
 }
@@ -140,9 +171,11 @@ func worldChanges() []func(*schedule.World) bool {
 			w.Network = schedule.Network{Kind: "DanmNet", Family: schedule.IPv4}
 			return true
 		},
+		func(w *schedule.World) bool { w.Interfaces = 0; return true },
 		func(w *schedule.World) bool { w.WatchList = false; return true },
 		func(w *schedule.World) bool { w.LeaderElect = false; return true },
 		func(w *schedule.World) bool { w.SlowLease = true; return true },
+		func(w *schedule.World) bool { w.StrictFencing = false; return true },
 		func(w *schedule.World) bool { w.LegacyEndpoints = false; return true },
 		func(w *schedule.World) bool { return lower(&w.StaticPods, 0) },
 	}

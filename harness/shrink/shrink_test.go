@@ -52,6 +52,30 @@ func TestShrinkLeavesOnlyWhatTheFailureNeeds(t *testing.T) {
 	}
 }
 
+// What fails only by three choices in a row cannot be made smaller choice by
+// choice; another seed fails by one.
+func TestShrinkBeginsAgainFromOtherChoices(t *testing.T) {
+	inARow := func(s schedule.Simulation) bool {
+		return len(s.Choices) == 3 && !slices.Contains(s.Choices, 0) || len(s.Choices) == 1 && s.Choices[0] == 5
+	}
+	failing := schedule.Simulation{World: schedule.World{Pods: 1, Nodes: 2, Replicas: 1, SlowLease: true}, Choices: []int{1, 2, 3}}
+	failing.World.Network = schedule.Network{Kind: "DanmNet", Family: schedule.IPv4}
+	small, err := Shrink(t.Context(), failing, func(_ context.Context, candidates []schedule.Simulation) (schedule.Simulation, bool, error) {
+		for _, c := range candidates {
+			if c.Search.Draw && c.Seed > 2*redrawnMax {
+				c.Choices = []int{5} // as that seed makes them
+			}
+			if inARow(c) {
+				return c, true, nil
+			}
+		}
+		return schedule.Simulation{}, false, nil
+	})
+	if err != nil || len(small.Choices) != 1 {
+		t.Errorf("got choices %v, %v", small.Choices, err)
+	}
+}
+
 func TestShrinkReturnsTheBestWhenItsTimeIsOver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -207,7 +208,7 @@ func firstFailing(ctx context.Context, session *search.Session, candidates []sch
 		jobs[i] = search.Job{Number: i, Simulation: &candidates[i], Cleaner: cleaner}
 	}
 	p, _, ok, err := session.First(ctx, jobs, func(p search.Played) bool {
-		return p.Verdict == check.Invalid && p.Violations[0].Invariant == same
+		return p.Verdict == check.Invalid && slices.ContainsFunc(p.Violations, func(v check.Violation) bool { return v.Invariant == same })
 	})
 	if err != nil || !ok {
 		return schedule.Simulation{}, false, err
