@@ -24,52 +24,24 @@ func Clean(ctx context.Context, runID string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return CleanJournals(folder, runID, func(path string) error { return cleanRun(ctx, path, runID != "", out) })
+	return CleanJournals(folder, runID, func(path string) error {
+		return CleanJournal(path, runID != "", out, readJournal, func(data journalData) error { return undo(ctx, data, out) })
+	})
 }
 
-func cleanRun(ctx context.Context, path string, asked bool, out io.Writer) error {
-	data, err := readUnfinishedJournal(path, out)
-	if err != nil || data == nil {
-		return err
-	}
+// undo takes away everything of a run. Processes of an earlier boot are gone, and
+// their numbers others'.
+func undo(ctx context.Context, data journalData, out io.Writer) error {
 	boot, err := bootID()
 	if err != nil {
 		return err
 	}
-	sameBoot := data.BootID == boot
-	if sameBoot && data.Owner.isAlive() {
-		return LeaveAlone(data.RunID, data.Owner.PID, asked, out)
-	}
-	if sameBoot {
-		if err := killLeftovers(ctx, *data, out); err != nil {
-			return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
+	if data.BootID == boot {
+		if err := killLeftovers(ctx, data, out); err != nil {
+			return err
 		}
 	}
-	if err := removeFolders(*data, out); err != nil {
-		return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
-	}
-	// The journal goes last: whatever fails before can be tried again.
-	j := journal{path: path}
-	if err := j.remove(); err != nil {
-		return fmt.Errorf("cleaning run %s: %w", data.RunID, err)
-	}
-	fmt.Fprintf(out, "run %s: cleaned\n", data.RunID)
-	return nil
-}
-
-// readUnfinishedJournal also handles the empty file of a program that was
-// killed between making its journal and writing it: nothing else exists then.
-func readUnfinishedJournal(path string, out io.Writer) (*journalData, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading run journal: %w", err)
-	}
-	if info.Size() == 0 {
-		fmt.Fprintf(out, "%s: empty journal removed\n", path)
-		return nil, (&journal{path: path}).remove()
-	}
-	data, err := readJournal(path)
-	return &data, err
+	return removeFolders(data, out)
 }
 
 func killLeftovers(ctx context.Context, data journalData, out io.Writer) error {

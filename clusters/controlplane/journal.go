@@ -99,7 +99,7 @@ func (j *journal) write() error {
 	if err != nil {
 		return fmt.Errorf("encoding run journal: %w", err)
 	}
-	next := j.path + ".next"
+	next := j.path + unfinished
 	if err := os.WriteFile(next, append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("writing run journal: %w", err)
 	}
@@ -109,16 +109,7 @@ func (j *journal) write() error {
 	return nil
 }
 
-func (j *journal) remove() error {
-	return errors.Join(removeIfThere(j.path+".next"), removeIfThere(j.path))
-}
-
-func removeIfThere(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing: %w", err)
-	}
-	return nil
-}
+func (j *journal) remove() error { return RemoveJournal(j.path) }
 
 func readJournal(path string) (journalData, error) {
 	var data journalData
@@ -126,6 +117,11 @@ func readJournal(path string) (journalData, error) {
 		return data, err
 	}
 	return data, data.check(path)
+}
+
+// Head implements Journal.
+func (d journalData) Head() (string, Process) {
+	return d.RunID, Process{PID: d.Owner.PID, StartTicks: d.Owner.StartTicks, BootID: d.BootID}
 }
 
 // check refuses a journal that would make Clean remove something else than

@@ -56,11 +56,12 @@ func CleanJournal[J Journal](path string, asked bool, out io.Writer, read func(p
 	if owner.IsAlive() {
 		return LeaveAlone(runID, owner.PID, asked, out)
 	}
-	// The journal goes last: whatever fails before can be tried again.
-	for _, step := range []func() error{func() error { return undo(data) }, func() error { return RemoveJournal(path) }} {
-		if err := step(); err != nil {
-			return fmt.Errorf("cleaning run %s: %w", runID, err)
-		}
+	err = undo(data)
+	if err == nil { // the journal goes last: whatever fails before can be tried again
+		err = RemoveJournal(path)
+	}
+	if err != nil {
+		return fmt.Errorf("cleaning run %s: %w", runID, err)
 	}
 	fmt.Fprintf(out, "run %s: cleaned\n", runID)
 	return nil
@@ -146,10 +147,16 @@ func CheckJournal(path string, version, known int, runID string) error {
 	return nil
 }
 
-// RemoveJournal removes a journal, if it is there.
+// unfinished ends the name of a journal's next state while that is written.
+const unfinished = ".next"
+
+// RemoveJournal removes a journal, and what a write of it left that was broken
+// off, if they are there.
 func RemoveJournal(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing run journal: %w", err)
+	for _, file := range []string{path + unfinished, path} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("removing run journal: %w", err)
+		}
 	}
 	return nil
 }
