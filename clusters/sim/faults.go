@@ -531,12 +531,8 @@ func (w *world) renewNetwork() bool {
 	if w.bits == nil || w.isDraining {
 		return false
 	}
-	response := w.server.Serve(apiserver.Request{
-		User: userAdmin, Method: http.MethodGet, Path: w.networksPath() + "/" + networkName, Accept: "application/json",
-	})
-	object, err := withoutIdentity(response.Body)
-	if err != nil {
-		w.fail(err)
+	object, ok := w.template(w.networksPath() + "/" + networkName)
+	if !ok {
 		return false
 	}
 	w.do(userAdmin, http.MethodDelete, w.networksPath()+"/"+networkName, nil)

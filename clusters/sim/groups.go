@@ -9,7 +9,6 @@ import (
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/cleaner/deploy"
-	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
 )
 
 const crdPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -52,7 +51,7 @@ func (w *world) migrate(f *fault) bool {
 const migratedName = "migrated"
 
 func (w *world) endpointsPath(group danm.Group) string {
-	return "/apis/" + string(group) + "/" + danm.Version + "/namespaces/" + namespaceName + "/" + danm.EndpointResource
+	return pathOf(group, namespaceName, danm.EndpointResource)
 }
 
 // endMigration takes the other group out of use.
@@ -127,12 +126,8 @@ func (w *world) isOfOtherGroup(c *call) bool {
 // copy writes an endpoint into the other group.
 func (m *moving) copy(name string) {
 	w, other := m.world, m.world.ownGroup().Other()
-	found := w.server.Serve(apiserver.Request{
-		User: userAdmin, Method: http.MethodGet, Path: w.endpointsPath(w.ownGroup()) + "/" + name, Accept: "application/json",
-	})
-	object, err := withoutIdentity(found.Body)
-	if err != nil {
-		w.fail(err)
+	object, ok := w.template(w.endpointsPath(w.ownGroup()) + "/" + name)
+	if !ok {
 		return
 	}
 	object["apiVersion"] = other.GroupVersion().String()

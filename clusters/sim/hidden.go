@@ -90,18 +90,16 @@ func (w *world) hiding(c *call) *hidden {
 
 // readHidden makes a call find nothing, or refuses it.
 func (w *world) readHidden(c *call, h *hidden) (refused *apiserver.Response) {
+	refuse := func(code int, reason string) { r := refusal(code, reason).response; refused = &r }
 	switch {
 	case c.verb == "watch" && isOlder(c.request, h.since):
-		r := refusal(http.StatusGone, "Expired").response
-		refused = &r
+		refuse(http.StatusGone, "Expired")
 	case c.verb == "watch" && c.request.Query.Get("sendInitialEvents") == "true":
-		r := refusal(http.StatusUnprocessableEntity, "Invalid").response // so that it lists
-		refused = &r
+		refuse(http.StatusUnprocessableEntity, "Invalid") // so that it lists
 	case c.verb == "watch": // after a list, which its cache has by now
 		h.blind[c.actor] = true
 	case c.verb == "get" && !h.blind[c.actor]:
-		r := refusal(http.StatusInternalServerError, "InternalError").response
-		refused = &r
+		refuse(http.StatusInternalServerError, "InternalError")
 	}
 	c.request = findingNothing(c)
 	if c.target == podsResource {

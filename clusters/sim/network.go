@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -73,11 +74,17 @@ func (w *world) lane() *history.Lane {
 
 // networksPath is the collection that the network is in.
 func (w *world) networksPath() string {
-	path := "/apis/" + w.plan.World.Group + "/" + danm.Version
-	if w.network.Namespace != "" {
-		path += "/namespaces/" + w.network.Namespace
+	return pathOf(w.ownGroup(), w.network.Namespace, w.network.Kind.Resource())
+}
+
+// pathOf is where objects of DANM's are; those of the whole cluster have no
+// namespace.
+func pathOf(group danm.Group, namespace, resource string) string {
+	path := "/apis/" + string(group) + "/" + danm.Version
+	if namespace != "" {
+		path += "/namespaces/" + namespace
 	}
-	return path + "/" + w.network.Kind.Resource()
+	return path + "/" + resource
 }
 
 func (w *world) networkObject(group danm.Group) (*unstructured.Unstructured, error) {
@@ -318,4 +325,14 @@ func counts(s *history.Snapshot) string {
 // mergePatch changes one field of the network, as a person would.
 func (w *world) mergePatch(fields map[string]any) {
 	w.patchObject(w.networksPath()+"/"+networkName, fields)
+}
+
+// patchObject changes fields of an object, as a person would.
+func (w *world) patchObject(path string, fields map[string]any) {
+	data, err := json.Marshal(fields)
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	w.do(userAdmin, http.MethodPatch, path, json.RawMessage(data))
 }

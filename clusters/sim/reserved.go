@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/netip"
 
@@ -31,7 +30,7 @@ func (w *world) reserveAddress() bool {
 		"ips":     []any{map[string]any{"address": addr.String()}},
 	}
 	group := w.ownGroup()
-	path := "/apis/" + string(group) + "/" + danm.Version + "/namespaces/" + namespaceName + "/" + danm.ReservedIPResource
+	path := pathOf(group, namespaceName, danm.ReservedIPResource)
 	if w.reservedIP == nil {
 		w.do(userAdmin, http.MethodPost, path, map[string]any{
 			"apiVersion": group.GroupVersion().String(), "kind": reservedIPKind,
@@ -68,14 +67,4 @@ func (w *world) lastFree() (field string, addr netip.Addr, bits string, ok bool)
 // isSetAside tells whether the ReservedIP keeps the address.
 func (w *world) isSetAside(a netip.Addr) bool {
 	return w.reservedIP != nil && danm.ReservesAddress(w.reservedIP, w.network, a)
-}
-
-// patchObject changes fields of an object, as a person would.
-func (w *world) patchObject(path string, fields map[string]any) {
-	data, err := json.Marshal(fields)
-	if err != nil {
-		w.fail(err)
-		return
-	}
-	w.do(userAdmin, http.MethodPatch, path, json.RawMessage(data))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
 	"github.com/danm-chaos/danm-chaos/harness/history"
 	"github.com/danm-chaos/danm-chaos/harness/schedule"
 )
@@ -301,6 +305,16 @@ func seedGlobal(seed uint64) {
 func (w *world) reseed() {
 	synctest.Wait()
 	seedGlobal(w.plan.Seed ^ uint64(w.steps.Total())<<20)
+}
+
+// template reads an object as somebody does who wants to make it anew.
+func (w *world) template(path string) (map[string]any, bool) {
+	found := w.server.Serve(apiserver.Request{User: userAdmin, Method: http.MethodGet, Path: path, Accept: runtime.ContentTypeJSON})
+	object, err := withoutIdentity(found.Body)
+	if err != nil {
+		w.fail(err)
+	}
+	return object, err == nil
 }
 
 // withoutIdentity strips from an object what a new one must not have.
