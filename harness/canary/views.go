@@ -120,20 +120,23 @@ func interfaceOf(endpoint object) string {
 	return text(spec, "PodUID") + "/" + text(within(spec, "Interface"), "Name")
 }
 
-// note keeps the endpoint if it is the youngest, and tells whether it is not.
+// note keeps the endpoint if it is the youngest of its interface. It tells whether
+// it is not, and whether it took the place of another.
 func (s *seniority) note(endpoint object) (isOld, hasOlder bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := interfaceOf(endpoint)
+	key, metadata := interfaceOf(endpoint), within(endpoint, "metadata")
 	known := s.youngest[key]
-	if known == nil || known["name"] == within(endpoint, "metadata")["name"] || !isYounger(within(endpoint, "metadata"), known) {
-		isOld = known != nil && known["name"] != within(endpoint, "metadata")["name"]
-		if known == nil {
-			s.youngest[key] = within(endpoint, "metadata")
-		}
-		return isOld, false
+	switch {
+	case known == nil:
+		s.youngest[key] = metadata
+		return false, false
+	case known["name"] == metadata["name"]:
+		return false, false
+	case !isYounger(metadata, known):
+		return true, false
 	}
-	s.youngest[key] = within(endpoint, "metadata")
+	s.youngest[key] = metadata
 	return false, true
 }
 
