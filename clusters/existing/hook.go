@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -19,7 +20,9 @@ const (
 )
 
 // runHook runs a program of the user for a node. It ends with all its children
-// when its time is over.
+// when its time is over. If danm-chaos itself is killed, the kernel ends the
+// program: one that switches a node off must not do so after clean switched it
+// on.
 func runHook(ctx context.Context, argv []string, node string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not through after %s", timeout))
 	defer cancel()
@@ -30,9 +33,11 @@ func runHook(ctx context.Context, argv []string, node string, timeout time.Durat
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = &output, &output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = hookKillGrace
+	runtime.LockOSThread() // the kernel takes the end of the thread that forks for ours
+	defer runtime.UnlockOSThread()
 	err := cmd.Run()
 	if err == nil {
 		return nil

@@ -192,7 +192,10 @@ func TestARunThatWasKilledInMidFaultIsCleanedUp(t *testing.T) {
 	w := newWorld(t)
 	w.startFixedCleaner()
 	before := w.objects()
-	isOff := func(string) bool { return true } // soon enough: nothing else is asked of the node
+	isOff := func(node string) bool {
+		_, ok := w.off.Load(node)
+		return ok
+	}
 	w.expectCleaned(w.killInMidFault(isOff, w.runArgs("node-shutdown", "--iterations", "5", "--seed", "7")))
 	w.expectUntouched(before)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,11 +54,17 @@ func TestMain(m *testing.M) {
 // tell asks the test that started us to switch a node.
 func tell(server string, args []string) int {
 	answer, err := http.Get(server + "/?" + url.Values{"do": {args[0]}, "node": {args[1]}}.Encode())
-	if err != nil || answer.StatusCode != http.StatusOK {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "the hook failed:", err)
 		return 1
 	}
-	return 0
+	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusOK {
+		return 0
+	}
+	said, err := io.ReadAll(answer.Body)
+	fmt.Fprintf(os.Stderr, "the hook failed: %s: %s (%v)\n", answer.Status, said, err)
+	return 1
 }
 
 func run(m *testing.M) int {
@@ -96,6 +104,7 @@ type world struct {
 	env        []string
 	folder     string
 	waitMax    time.Duration
+	off        *sync.Map // names of the nodes that a hook switched off
 }
 
 func newWorld(t *testing.T) *world { return newWorldOf(t, 1) }
@@ -111,7 +120,7 @@ func newWorldOf(t *testing.T, replicas int32) *world {
 		t.Skipf("the Kubernetes programs are not built yet: set KUBERNETES_BIN_DIR, or run `make chaos` once (%v)", err)
 	}
 	build(t)
-	w := &world{t: t, folder: t.TempDir(), waitMax: waitMax}
+	w := &world{t: t, folder: t.TempDir(), waitMax: waitMax, off: &sync.Map{}}
 	w.start()
 	w.hooks = httptest.NewServer(http.HandlerFunc(w.hook))
 	t.Cleanup(w.hooks.Close)
@@ -171,8 +180,11 @@ func (w *world) hook(answer http.ResponseWriter, r *http.Request) {
 	var err error
 	switch r.URL.Query().Get("do") {
 	case "down":
-		err = w.cluster.FailNode(r.Context(), node)
+		if err = w.cluster.FailNode(r.Context(), node); err == nil {
+			w.off.Store(node, true)
+		}
 	case "up":
+		w.off.Delete(node)
 		err = w.cluster.RestoreNode(context.WithoutCancel(r.Context()), node)
 	case "nothing":
 	default:

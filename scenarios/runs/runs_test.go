@@ -75,7 +75,7 @@ func (r *chaosRun) expectNothingLeft() {
 }
 
 // robbed is what is told of a cleaner that took a living pod's address.
-const robbed = `I1 LiveAttachment: danm-cleaner (cleared|deleted) .* while ss-cinfo-\d+ \(uid [0-9a-f-]{36}\) was live on it`
+const robbed = `I1 LiveAttachment: danm-cleaner (cleared|deleted) .* while (CNI ADD was bringing )?ss-cinfo-\d+ \(uid [0-9a-f-]{36}\) (was live on it|to life on it)`
 
 var _ = Describe("danm-chaos run", func() {
 	DescribeTable("with the fixed cleaner is Valid",
