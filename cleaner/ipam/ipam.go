@@ -3,7 +3,9 @@ package ipam
 import (
 	"encoding/base64"
 	"fmt"
+	"math/bits"
 	"net/netip"
+	"slices"
 )
 
 // hostBitsMax limits a pool to 2^23 addresses, DANM's own limit: IPv4 /9 and
@@ -40,6 +42,26 @@ func (b Bitmap) Set(i int) { b[i/8] |= 0x80 >> (i % 8) }
 // Clear clears bit i. It panics if there is no such bit.
 func (b Bitmap) Clear(i int) { b[i/8] &^= 0x80 >> (i % 8) }
 
+// next returns the first bit at or after i that is set, Len if there is none.
+func (b Bitmap) next(i int) int {
+	for i < b.Len() {
+		if rest := b[i/8] << (i % 8); rest != 0 {
+			return i + bits.LeadingZeros8(rest)
+		}
+		i += 8 - i%8
+	}
+	return b.Len()
+}
+
+// count returns how many bits in [from, to) are set.
+func (b Bitmap) count(from, to int) int {
+	n := 0
+	for i := b.next(from); i < to; i = b.next(i + 1) {
+		n++
+	}
+	return n
+}
+
 // Spec is one family of a network as its object states it.
 type Spec struct {
 	Object     string // the network, for errors
@@ -61,8 +83,14 @@ func (s Spec) fields() (cidr, alloc, pool, routes string) {
 type Pool struct {
 	prefix     netip.Prefix
 	bits       Bitmap
-	start, end int            // dynamic pool, inclusive
-	reserved   map[int]string // index to reason
+	start, end int // dynamic pool, inclusive
+	reserved   []reservation
+}
+
+// reservation is a bit that no pod ever owns. There are few of them, each once.
+type reservation struct {
+	index  int
+	reason string
 }
 
 // Open parses a spec. Every error names the object and the field.
@@ -127,21 +155,35 @@ func (p *Pool) bound(s string, whenEmpty int) (int, error) {
 // last bit of the array; in a pool of fewer than eight addresses the array is
 // longer than the pool, so its last address is reserved besides.
 func (p *Pool) reserve(gateways []string) error {
-	p.reserved = map[int]string{
-		0:                "network address",
-		p.Size() - 1:     "last address",
-		p.bits.Len() - 1: "last bit",
-	}
+	p.reserved = make([]reservation, 0, 3+len(gateways))
+	p.reserveBit(0, "network address")
+	p.reserveBit(p.Size()-1, "last address")
+	p.reserveBit(p.bits.Len()-1, "last bit")
 	for _, g := range gateways {
 		addr, err := netip.ParseAddr(g)
 		if err != nil {
 			return fmt.Errorf("gateway %q is not an IP address", g)
 		}
 		if i, ok := p.Index(addr); ok {
-			p.reserved[i] = "gateway"
+			p.reserveBit(i, "gateway")
 		}
 	}
 	return nil
+}
+
+// reserveBit notes the last reason that is given for a bit.
+func (p *Pool) reserveBit(i int, reason string) {
+	for k := range p.reserved {
+		if p.reserved[k].index == i {
+			p.reserved[k].reason = reason
+			return
+		}
+	}
+	p.reserved = append(p.reserved, reservation{i, reason})
+}
+
+func (p *Pool) isReserved(i int) bool {
+	return slices.ContainsFunc(p.reserved, func(r reservation) bool { return r.index == i })
 }
 
 // Size returns the number of addresses in the prefix.
@@ -185,8 +227,12 @@ func (p *Pool) Reserved(i int) (reason string, ok bool) {
 	if i < 0 || i >= p.Size() {
 		return "outside the prefix", true
 	}
-	reason, ok = p.reserved[i]
-	return reason, ok
+	for _, r := range p.reserved {
+		if r.index == i {
+			return r.reason, true
+		}
+	}
+	return "", false
 }
 
 // IsDynamic tells whether DANM hands out bit i by itself. Bits outside the
@@ -199,8 +245,8 @@ func (p *Pool) IsSet(i int) bool { return p.bits.IsSet(i) }
 // Allocated returns the set bits that are not reserved, in ascending order.
 func (p *Pool) Allocated() []int {
 	var out []int
-	for i := range p.Size() {
-		if _, ok := p.reserved[i]; !ok && p.bits.IsSet(i) {
+	for i := p.bits.next(0); i < p.Size(); i = p.bits.next(i + 1) {
+		if !p.isReserved(i) {
 			out = append(out, i)
 		}
 	}
@@ -217,18 +263,21 @@ type Usage struct {
 // Usage returns the pool's counts. Total may exceed Allocated and Free together:
 // a free address outside the dynamic pool waits for somebody to ask for it.
 func (p *Pool) Usage() Usage {
-	var u Usage
-	for i := range p.Size() {
-		_, reserved := p.reserved[i]
+	u := Usage{
+		Total:     p.Size(),
+		Allocated: p.bits.count(0, p.Size()),
+		Free:      max(0, p.end+1-p.start) - p.bits.count(p.start, p.end+1),
+	}
+	for _, r := range p.reserved {
 		switch {
-		case reserved:
+		case r.index >= p.Size():
 			continue
-		case p.bits.IsSet(i):
-			u.Allocated++
-		case p.IsDynamic(i):
-			u.Free++
+		case p.bits.IsSet(r.index):
+			u.Allocated--
+		case p.IsDynamic(r.index):
+			u.Free--
 		}
-		u.Total++
+		u.Total--
 	}
 	return u
 }
@@ -270,8 +319,8 @@ func Empty(s Spec) (string, error) {
 	if err := p.reserve(s.Gateways); err != nil {
 		return "", fmt.Errorf("%s: %s: %w", s.Object, routesField, err)
 	}
-	for i := range p.reserved {
-		p.bits.Set(i)
+	for _, r := range p.reserved {
+		p.bits.Set(r.index)
 	}
 	return p.Encode(), nil
 }

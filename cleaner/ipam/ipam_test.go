@@ -315,6 +315,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(false, "10.0.0.0/32", "gQ==", "", "", "0.0.0.0")
 	f.Add(false, "10.0.0.0/9", reported, "", "", "10.0.0.1")
 	f.Add(true, "2001:db8::/126", "kQ==", "2001:db8::1", "2001:db8::2", "2001:db8::3")
+	f.Add(false, "10.0.0.0/24", reported, "10.0.0.9", "10.0.0.3", "10.0.0.200")
 	f.Add(true, "64:ff9b::/120", reported, "64:ff9b::10", "64:ff9b::ff", "fe80::1%eth0")
 	f.Add(true, "::ffff:10.0.0.0/120", reported, "", "", "10.0.0.1")
 	f.Add(false, "::/0", "", "x", "y", "z")
@@ -327,7 +328,14 @@ func FuzzOpen(f *testing.F) {
 			}
 			return
 		}
-		for _, i := range p.Allocated() {
+		allocated, usage := bitByBit(p)
+		if diff := cmp.Diff(allocated, p.Allocated()); diff != "" {
+			t.Errorf("allocated (-want +got):\n%s", diff)
+		}
+		if got := p.Usage(); got != usage {
+			t.Errorf("usage %+v, want %+v", got, usage)
+		}
+		for _, i := range allocated {
 			if back, ok := p.Index(p.Addr(i)); !ok || back != i {
 				t.Errorf("%s: bit %d is %s, which is bit %d (%v)", p.Prefix(), i, p.Addr(i), back, ok)
 			}
@@ -337,6 +345,24 @@ func FuzzOpen(f *testing.F) {
 			t.Errorf("allocations left after clearing all: %v", left)
 		}
 	})
+}
+
+// bitByBit says slowly what Allocated and Usage say.
+func bitByBit(p *Pool) (allocated []int, u Usage) {
+	for i := range p.Size() {
+		_, isReserved := p.Reserved(i)
+		switch {
+		case isReserved:
+			continue
+		case p.IsSet(i):
+			allocated = append(allocated, i)
+			u.Allocated++
+		case p.IsDynamic(i):
+			u.Free++
+		}
+		u.Total++
+	}
+	return allocated, u
 }
 
 func TestUsageLeavesReservedAddressesOut(t *testing.T) {
