@@ -11,9 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -32,10 +30,11 @@ func testController(t *testing.T) *controller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cl := clients{
-		core: kubernetes.NewForConfigOrDie(cfg.REST),
-		danm: danm.NewClient(dynamic.NewForConfigOrDie(cfg.REST), danm.GroupDanmIO),
+	core, dyn, err := newClients(cfg)
+	if err != nil {
+		t.Fatal(err)
 	}
+	cl := clients{core: core, danm: danm.NewClient(dyn, danm.GroupDanmIO)}
 	found := discovered{group: danm.GroupDanmIO, resources: map[string]bool{danm.DanmNetResource: true, danm.ReservedIPResource: true}}
 	c, err := newController(cl, cfg, found, m, &record.FakeRecorder{})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 )
@@ -50,8 +50,7 @@ func waitForDANM(ctx context.Context, cfg Config, core coreAPI, dyn dynamic.Inte
 // Where the other holds endpoints, a migration is under way and neither copy may
 // be trusted. current is the group worked on so far, "" if none.
 func discover(ctx context.Context, wanted, current danm.Group, core coreAPI, dyn dynamic.Interface) (discovered, error) {
-	api := discovery.ToDiscoveryInterfaceWithContext(core.Discovery())
-	list, err := serverGroups(ctx, api)
+	list, err := servedGroups(ctx, core.Discovery())
 	if err != nil {
 		return discovered{}, fmt.Errorf("discovering API groups: %w", err)
 	}
@@ -60,7 +59,7 @@ func discover(ctx context.Context, wanted, current danm.Group, core coreAPI, dyn
 		if !isListed(list, g) {
 			continue
 		}
-		resources, err := resourcesOf(ctx, api, g)
+		resources, err := resourcesOf(ctx, core.Discovery(), g)
 		if err != nil {
 			return discovered{}, err
 		}
@@ -167,17 +166,20 @@ func isListed(list *metav1.APIGroupList, g danm.Group) bool {
 	return slices.ContainsFunc(list.Groups, func(served metav1.APIGroup) bool { return served.Name == string(g) })
 }
 
-func serverGroups(ctx context.Context, d discovery.DiscoveryInterfaceWithContext) (*metav1.APIGroupList, error) {
+// servedGroups asks for all groups but the core one, in which DANM is not.
+func servedGroups(ctx context.Context, c rest.Interface) (*metav1.APIGroupList, error) {
 	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()
-	return d.ServerGroupsWithContext(ctx)
+	list := &metav1.APIGroupList{}
+	err := c.Get().AbsPath("/apis").Do(ctx).Into(list)
+	return list, err
 }
 
-func resourcesOf(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, g danm.Group) (map[string]bool, error) {
+func resourcesOf(ctx context.Context, c rest.Interface, g danm.Group) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
 	defer cancel()
-	list, err := d.ServerResourcesForGroupVersionWithContext(ctx, g.GroupVersion().String())
-	if err != nil {
+	list := &metav1.APIResourceList{}
+	if err := c.Get().AbsPath("/apis", g.GroupVersion().String()).Do(ctx).Into(list); err != nil {
 		return nil, fmt.Errorf("discovering %s: %w", g, err)
 	}
 	out := map[string]bool{}

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -73,19 +72,19 @@ func Run(ctx context.Context, cfg Config) error {
 // would be sixty clients, made anew at each start.
 type coreAPI interface {
 	CoreV1() typedcorev1.CoreV1Interface
-	Discovery() discovery.DiscoveryInterfaces
+	Discovery() rest.Interface
 }
 
 type coreClients struct {
 	core      typedcorev1.CoreV1Interface
-	discovery discovery.DiscoveryInterfaces
+	discovery rest.Interface
 }
 
 // CoreV1 implements coreAPI.
 func (c coreClients) CoreV1() typedcorev1.CoreV1Interface { return c.core }
 
 // Discovery implements coreAPI.
-func (c coreClients) Discovery() discovery.DiscoveryInterfaces { return c.discovery }
+func (c coreClients) Discovery() rest.Interface { return c.discovery }
 
 func newClients(cfg Config) (coreAPI, dynamic.Interface, error) {
 	config := newLimiter(cfg.QPS, cfg.Burst).limit(cfg.REST)
@@ -101,7 +100,7 @@ func newClients(cfg Config) (coreAPI, dynamic.Interface, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("building client: %w", err)
 	}
-	return coreClients{typedcorev1.New(core), discovery.NewDiscoveryClient(found)}, dyn, nil
+	return coreClients{typedcorev1.New(core), found}, dyn, nil
 }
 
 // discoveryConfig is for a client that asks what is served. Who uses it sets a

@@ -122,11 +122,17 @@ func (p parcel) unpack(label []byte, into runtime.Object) (runtime.Object, error
 
 // unpackOther returns a Status as it is, whatever the client hoped for.
 func (p parcel) unpackOther(into runtime.Object) runtime.Object {
-	served, isServed := p.other.(*metav1.APIResourceList)
-	list, isWanted := into.(*metav1.APIResourceList)
-	if isServed && isWanted {
-		*list = *served
-		return list
+	switch sent := p.other.(type) {
+	case *metav1.APIGroupList:
+		if list, isWanted := into.(*metav1.APIGroupList); isWanted {
+			*list = *sent
+			return list
+		}
+	case *metav1.APIResourceList:
+		if list, isWanted := into.(*metav1.APIResourceList); isWanted {
+			*list = *sent
+			return list
+		}
 	}
 	return p.other
 }

@@ -30,7 +30,10 @@ func (c *call) discover() (answer, bool) {
 			return answer{}, false
 		}
 		a := answer{code: http.StatusOK, body: marshalJSON(found)}
-		if list, ok := found.(metav1.APIResourceList); ok {
+		switch list := found.(type) {
+		case metav1.APIResourceList:
+			a.served = &list
+		case metav1.APIGroupList:
 			a.served = &list
 		}
 		c.discovery.Store(c.request.Path, a)

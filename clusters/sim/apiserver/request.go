@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -41,8 +42,8 @@ type Response struct {
 	// List is set if they are a list, and Status if the answer is one.
 	List   *List
 	Status *metav1.Status
-	// Served is set if the answer is a list of resources.
-	Served *metav1.APIResourceList
+	// Served is set if the answer is a list of groups or of resources.
+	Served runtime.Object
 	// RetryAfter is how many seconds the client shall wait before it tries
 	// again; 0 says nothing about that.
 	RetryAfter int

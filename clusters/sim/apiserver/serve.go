@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // call is one request on its way through the server.
@@ -25,7 +26,7 @@ type answer struct {
 	objects []Object
 	list    *List
 	status  *metav1.Status
-	served  *metav1.APIResourceList
+	served  runtime.Object
 }
 
 // Serve answers any request but a watch. What it commits, it commits before it
