@@ -77,7 +77,7 @@ func (p pluginAPI) try(ctx context.Context, r apiserver.Request, a *actor) (apis
 	switch {
 	case ctx.Err() != nil:
 		return apiserver.Response{}, ctx.Err()
-	case a.isDead():
+	case a.isDead.Load():
 		return apiserver.Response{}, errDead
 	}
 	c := newCall(r, a)
@@ -85,7 +85,10 @@ func (p pluginAPI) try(ctx context.Context, r apiserver.Request, a *actor) (apis
 		c.key += " for " + name
 	}
 	got, err := p.gate.pass(ctx, c)
-	return got.response, err
+	if err != nil {
+		return apiserver.Response{}, err
+	}
+	return got.response, nil
 }
 
 // refused returns the error that a response stands for, as client-go does.

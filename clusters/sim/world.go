@@ -118,6 +118,9 @@ func (b *inbox) empty() {
 	keys, done := b.keys, b.done
 	b.keys, b.done = nil, nil
 	b.mu.Unlock()
+	if len(keys) == 0 {
+		return
+	}
 	order := make([]int, len(keys))
 	for i := range order {
 		order[i] = i
