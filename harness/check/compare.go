@@ -122,6 +122,9 @@ func (n *network) mayBe(addr netip.Addr, value bool, window span) bool {
 
 func (n *network) isReserved(addr netip.Addr) bool {
 	for _, p := range n.pools {
+		if p == nil {
+			continue
+		}
 		if i, ok := p.Index(addr); ok {
 			_, reserved := p.Reserved(i)
 			return reserved
