@@ -110,13 +110,11 @@ func (n *network) open(w *write) (after pools, isAllocation bool, err error) {
 		n.document = document{}
 		return pools{}, false, nil
 	}
-	isAllocation, err = n.document.update(w.Object)
+	isAllocation, err = n.document.update(n.ref, w.Object)
 	if err != nil {
 		return pools{}, false, fmt.Errorf("%s: %w", w.key(), err)
 	}
-	object := &n.document.Network
-	object.Kind, object.Namespace, object.Name = string(n.ref.Kind), w.Namespace, w.Name
-	for _, spec := range object.Pools() {
+	for _, spec := range n.document.stated {
 		i := 0
 		if spec.Family == danm.IPv6 {
 			i = 1
@@ -212,7 +210,7 @@ func (n *network) flip(w *write, addr netip.Addr, set bool) *address {
 // applyReservedIP notes which addresses somebody set aside.
 func (j *judge) applyReservedIP(w *write) {
 	if w.Type == history.Deleted {
-		delete(j.model.aside, w.key())
+		delete(j.model.aside, w.key().String())
 		return
 	}
 	u := &unstructured.Unstructured{}
@@ -221,7 +219,7 @@ func (j *judge) applyReservedIP(w *write) {
 		return
 	}
 	u.SetNamespace(w.Namespace)
-	j.model.aside[w.key()] = u
+	j.model.aside[w.key().String()] = u
 }
 
 // setAside names the ReservedIP that keeps the address now, or nothing.

@@ -210,8 +210,9 @@ func (r *reader) metadata(d *document) {
 // document is a network's object as it was last written.
 type document struct {
 	danm.Network
-	data  []byte
-	loose []loose // in order; none if something in it is odd
+	stated []danm.PoolSpec // by the network
+	data   []byte
+	loose  []loose // in order; none if something in it is odd
 }
 
 // loose is a value that one write after the other changes.
@@ -232,6 +233,8 @@ func (d *document) note(r *reader, v loose) {
 	}
 }
 
+func (v *loose) isEmpty() bool { return v.text != nil && *v.text == "" }
+
 // read passes the value, and tells whether it is another than before.
 func (v *loose) read(r *reader) (isOther bool) {
 	if v.isNumber {
@@ -246,43 +249,62 @@ func (v *loose) read(r *reader) (isOther bool) {
 	return true
 }
 
-// update reads the next version. isAllocated says that nothing changed but what
-// allocations change; if it is false, something else may have.
-func (d *document) update(data []byte) (isAllocated bool, err error) {
-	if isSame, isAllocated := d.follow(data); isSame {
-		return isAllocated, nil
+// update reads the next version of a network. isAllocation says that nothing
+// changed but what allocations change; if it is false, something else may have.
+func (d *document) update(ref danm.NetworkRef, data []byte) (isAllocation bool, err error) {
+	if isSame, isAllocation := d.follow(data); isSame {
+		d.restate()
+		return isAllocation, nil
 	}
 	*d = document{data: data, loose: d.loose[:0]}
 	r := reader{data: data}
-	d.read(&r)
-	if r.isWhole() {
-		return false, nil
+	if d.read(&r); !r.isWhole() {
+		*d = document{data: data}
+		if err := json.Unmarshal(data, &d.Network); err != nil {
+			return false, err
+		}
 	}
-	*d = document{data: data}
-	return false, json.Unmarshal(data, &d.Network)
+	d.Kind, d.Namespace, d.Name = string(ref.Kind), ref.Namespace, ref.Name
+	d.stated = d.Pools()
+	return false, nil
+}
+
+// restate brings the bitmaps up to date.
+func (d *document) restate() {
+	for i := range d.stated {
+		s := &d.stated[i]
+		s.Fields.Alloc = d.Spec.Options.Alloc
+		if s.Family == danm.IPv6 {
+			s.Fields.Alloc = d.Spec.Options.Alloc6
+		}
+	}
 }
 
 // follow reads a version that is, but for loose values, the one before it.
-func (d *document) follow(data []byte) (isSame, isAllocated bool) {
+func (d *document) follow(data []byte) (isSame, isAllocation bool) {
 	if len(d.loose) == 0 {
 		return false, false
 	}
 	r := reader{data: data}
 	before, at := d.data, 0
-	isAllocated = true
+	isAllocation = true
 	for i := range d.loose {
 		v := &d.loose[i]
 		r.takeAll(before[at:v.from])
 		at = v.until
 		v.from = r.at
+		wasEmpty := v.isEmpty()
 		if v.read(&r) && !v.isAllocation {
-			isAllocated = false
+			isAllocation = false
+		}
+		if v.isEmpty() != wasEmpty {
+			return false, false // a family comes or goes
 		}
 		v.until = r.at
 	}
 	r.takeAll(before[at:])
 	d.data = data
-	return r.isWhole(), isAllocated
+	return r.isWhole(), isAllocation
 }
 
 // takeAll passes these bytes, which must come next.
