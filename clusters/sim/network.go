@@ -230,7 +230,7 @@ type settledAsOf struct{ records, pods int }
 // countsAgree tells whether there are as many pods and endpoints as there should
 // be, which costs less to find out than whether they are the right ones.
 func (w *world) countsAgree() bool {
-	return len(w.pods) == w.replicasWanted && len(w.endpoints) == w.replicasWanted*w.interfaces()
+	return len(w.pods) == w.podsWanted() && len(w.endpoints) == w.podsWanted()*w.interfaces()
 }
 
 // isLegacy tells whether the CNI plugins are still those of an old DANM: until
