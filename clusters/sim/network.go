@@ -216,18 +216,21 @@ func (w *world) snapshot() *history.Snapshot {
 }
 
 // isSettled tells whether everything agrees. It is asked at every step, and the
-// answer changes only with a commit.
+// answer changes only with a record or with how many pods there are to be.
 func (w *world) isSettled() bool {
-	if rv := w.server.ResourceVersion(); w.settledAsOf != rv {
-		w.settledAsOf, w.settled = rv, w.countsAgree() && w.snapshot().Settled
+	if now := (settledAsOf{len(w.record.records), w.podsWanted()}); w.settledAsOf != now {
+		w.settledAsOf, w.settled = now, w.countsAgree() && w.snapshot().Settled
 	}
 	return w.settled
 }
 
+// settledAsOf is what the answer to isSettled depends on.
+type settledAsOf struct{ records, pods int }
+
 // countsAgree tells whether there are as many pods and endpoints as there should
 // be, which costs less to find out than whether they are the right ones.
 func (w *world) countsAgree() bool {
-	return len(w.pods) == w.replicasWanted && len(w.endpoints) == w.replicasWanted*w.interfaces()
+	return len(w.pods) == w.podsWanted() && len(w.endpoints) == w.podsWanted()*w.interfaces()
 }
 
 // isLegacy tells whether the CNI plugins are still those of an old DANM: until

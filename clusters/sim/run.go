@@ -131,7 +131,8 @@ func (w *world) settle() {
 	if w.plan.World.DryRun && !w.isSettled() {
 		w.reach(staysDry)
 	}
-	w.record.add(history.Record{Snapshot: w.snapshot()})
+	w.last = w.snapshot()
+	w.record.add(history.Record{Snapshot: w.last})
 }
 
 // settleTime is more than everything needs to agree when nothing is broken.
@@ -265,7 +266,7 @@ func (w *world) outcome(began time.Time) Outcome {
 	out := Outcome{
 		Records: w.record.records, Choices: w.choices.taken, Widths: w.choices.widths, Steps: w.steps,
 		Virtual: time.Since(began), Reached: w.reached, Err: w.trouble, Digest: w.digest(),
-		Trace: w.trace, Story: shortened(w.story), Counts: counts(w.snapshot()),
+		Trace: w.trace, Story: shortened(w.story), Counts: counts(w.last),
 	}
 	for _, f := range w.faults.all {
 		out.Fired = append(out.Fired, f.fired)

@@ -56,7 +56,8 @@ type world struct {
 	bits      *danm.Network
 
 	settled     bool
-	settledAsOf int64 // resourceVersion
+	settledAsOf settledAsOf
+	last        *history.Snapshot // once everything is over
 
 	moving         *moving                    // endpoints, between API groups; nil if they never were
 	reservedIP     *unstructured.Unstructured // the only one; nil if there is none

@@ -166,7 +166,7 @@ func (j *judge) at(v Violation, t time.Time) Violation {
 	lane := j.lanes.find(v.Lane, namespace, v.Network)
 	v.Lane = lane
 	step := j.lanes.stepAt(lane, t)
-	v.Iteration, v.Step = step.iteration, step.text
+	v.Iteration, v.Step = step.iteration(), step.text()
 	return v
 }
 

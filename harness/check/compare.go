@@ -61,20 +61,20 @@ func (s *settlement) compareEndpoints(window span) {
 }
 
 func sameAddresses(known []netip.Addr, read []string) bool {
-	var texts []string
-	for _, a := range known {
-		texts = append(texts, a.String())
-	}
-	var bare []string
+	bare := make([]netip.Addr, 0, len(read))
 	for _, text := range read {
 		host, _, _ := strings.Cut(text, "/")
 		if a, err := netip.ParseAddr(host); err == nil {
-			bare = append(bare, a.Unmap().String())
+			bare = append(bare, a.Unmap())
 		}
 	}
-	slices.Sort(texts)
-	slices.Sort(bare)
-	return slices.Equal(texts, bare)
+	if slices.Equal(known, bare) {
+		return true
+	}
+	known = slices.Clone(known)
+	slices.SortFunc(known, netip.Addr.Compare)
+	slices.SortFunc(bare, netip.Addr.Compare)
+	return slices.Equal(known, bare)
 }
 
 func (s *settlement) compareBits(window span) {
@@ -122,6 +122,9 @@ func (n *network) mayBe(addr netip.Addr, value bool, window span) bool {
 
 func (n *network) isReserved(addr netip.Addr) bool {
 	for _, p := range n.pools {
+		if p == nil {
+			continue
+		}
 		if i, ok := p.Index(addr); ok {
 			_, reserved := p.Reserved(i)
 			return reserved

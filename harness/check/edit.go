@@ -131,6 +131,8 @@ func (j *judge) checkOnlyAllocations(e *edit, changes *once) {
 	case e.malformed != nil:
 		what = "malformed"
 		v.Message = fmt.Sprintf("%s left %s unreadable (rv %d): %v", userOf(e.write), e.network, e.RV, e.malformed)
+	case e.isAllocation:
+		return
 	default:
 		paths := changedPaths(e.before, e.after)
 		if len(paths) == 0 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
@@ -22,10 +23,10 @@ type requests struct {
 	all         []*request
 	writesOf    map[version][]*request // create, update, patch
 	deletesOf   map[string]*request    // by UID
-	deletes     map[string][]*request  // by resource, namespace, name
-	collections map[string][]*request  // by resource, namespace
-	unresolved  map[string][]*request  // by resource, namespace, name: may have taken effect or not
-	podDeletes  map[string]time.Time   // by UID: the first attempt
+	deletes     map[objectKey][]*request
+	collections map[objectKey][]*request // without name
+	unresolved  map[objectKey][]*request // that may have taken effect or not
+	podDeletes  map[string]time.Time     // by UID: the first attempt
 }
 
 // lateCommitMax is how long after its unresolved answer a request may still
@@ -44,16 +45,25 @@ func isSuccess(a *history.Audit) bool { return a.Code >= 200 && a.Code < 300 && 
 func indexRequests(records []history.Record) *requests {
 	q := &requests{
 		writesOf: map[version][]*request{}, deletesOf: map[string]*request{},
-		deletes: map[string][]*request{}, collections: map[string][]*request{},
-		unresolved: map[string][]*request{}, podDeletes: map[string]time.Time{},
+		deletes: map[objectKey][]*request{}, collections: map[objectKey][]*request{},
+		unresolved: map[objectKey][]*request{}, podDeletes: map[string]time.Time{},
 	}
+	n := 0
+	for i := range records {
+		if records[i].Audit != nil {
+			n++
+		}
+	}
+	all := make([]request, 0, n)
+	q.all = make([]*request, 0, n)
 	for i := range records {
 		if a := records[i].Audit; a != nil {
-			q.add(&request{Audit: a, record: records[i].N})
+			all = append(all, request{Audit: a, record: records[i].N})
+			q.add(&all[len(all)-1])
 		}
 	}
 	byBegin := func(a, b *request) int { return a.Begin.Compare(b.Begin) }
-	for _, index := range []map[string][]*request{q.deletes, q.collections, q.unresolved} {
+	for _, index := range []map[objectKey][]*request{q.deletes, q.collections, q.unresolved} {
 		for _, list := range index {
 			slices.SortStableFunc(list, byBegin)
 		}
@@ -67,8 +77,8 @@ func indexRequests(records []history.Record) *requests {
 func (q *requests) add(r *request) {
 	q.all = append(q.all, r)
 	if isUnresolved(r.Audit) {
-		key := objectKey(r.Resource, r.Namespace, r.Name)
-		q.unresolved[key] = append(q.unresolved[key], r)
+		key := objectKey{r.Resource, r.Namespace, r.Name}
+		q.unresolved[key] = q.listed(q.unresolved[key])
 	}
 	if !isSuccess(r.Audit) {
 		return
@@ -76,7 +86,7 @@ func (q *requests) add(r *request) {
 	switch r.Verb {
 	case "create", "update", "patch":
 		v := version{r.UID, r.RV}
-		q.writesOf[v] = append(q.writesOf[v], r)
+		q.writesOf[v] = q.listed(q.writesOf[v])
 	case "delete":
 		if r.Resource == "pods" && r.UID != "" {
 			if first, ok := q.podDeletes[r.UID]; !ok || r.Begin.Before(first) {
@@ -86,12 +96,22 @@ func (q *requests) add(r *request) {
 		if r.UID != "" && q.deletesOf[r.UID] == nil {
 			q.deletesOf[r.UID] = r
 		}
-		key := objectKey(r.Resource, r.Namespace, r.Name)
-		q.deletes[key] = append(q.deletes[key], r)
+		key := objectKey{r.Resource, r.Namespace, r.Name}
+		q.deletes[key] = q.listed(q.deletes[key])
 	case "deletecollection":
-		key := objectKey(r.Resource, r.Namespace, "")
-		q.collections[key] = append(q.collections[key], r)
+		key := objectKey{resource: r.Resource, namespace: r.Namespace}
+		q.collections[key] = q.listed(q.collections[key])
 	}
+}
+
+// listed appends the last of all requests to a list. Few lists get a second, so
+// one of a single request is a part of the list of all.
+func (q *requests) listed(list []*request) []*request {
+	last := len(q.all) - 1
+	if len(list) == 0 {
+		return q.all[last : last+1 : last+1]
+	}
+	return append(list, q.all[last])
 }
 
 // join finds the writer of every write. What is exact comes first, because it
@@ -147,7 +167,7 @@ func (q *requests) likely(w *write) *history.Audit {
 			return r.Audit
 		}
 	}
-	for _, r := range q.collections[objectKey(w.Resource, w.Namespace, "")] {
+	for _, r := range q.collections[objectKey{resource: w.Resource, namespace: w.Namespace}] {
 		if couldCommit(r, w) {
 			return r.Audit
 		}
@@ -211,12 +231,7 @@ func (q *requests) placePodDeletes(writes []*write) {
 // whose effect was not seen.
 func (j *judge) checkWriters(q *requests, writes []*write) {
 	var orphans []*write
-	versions := map[version]bool{}
-	for _, w := range j.initial {
-		versions[version{w.UID, w.RV}] = true
-	}
 	for _, w := range writes {
-		versions[version{w.UID, w.RV}] = true
 		if !isDanm(w.Resource) {
 			continue
 		}
@@ -232,33 +247,45 @@ func (j *judge) checkWriters(q *requests, writes []*write) {
 	for _, w := range orphans {
 		j.unknownf(HistoryComplete, "nobody is known to have made rv %d: %s %s", w.RV, w.Type, w.key())
 	}
-	j.checkEffects(q, versions, writes)
+	j.checkEffects(q, writes)
 }
 
 // checkEffects complains about successful requests that no watch event shows.
 // Those after the last snapshot are left alone: the watch may have ended
 // before they came, and nothing that was judged depends on them.
-func (j *judge) checkEffects(q *requests, versions map[version]bool, writes []*write) {
+func (j *judge) checkEffects(q *requests, writes []*write) {
 	var lastRV uint64
 	if len(writes) > 0 {
 		lastRV = writes[len(writes)-1].RV
 	}
+	// Those that explain a write need not be looked for, which are nearly all.
+	versions := sync.OnceValue(func() map[version]bool { return versionsOf(j.initial, writes) })
 	for _, r := range q.all {
-		if !isSuccess(r.Audit) || !isDanm(r.Resource) || !j.isGroup(r.Group) {
+		if r.used || !isSuccess(r.Audit) || !isDanm(r.Resource) || !j.isGroup(r.Group) {
 			continue
 		}
 		isAfter := r.Begin.After(j.lastSnapshot)
 		switch r.Verb {
 		case "create", "update", "patch":
-			if r.RV != 0 && !versions[version{r.UID, r.RV}] && !(isAfter && r.RV > lastRV) {
+			if r.RV != 0 && !versions()[version{r.UID, r.RV}] && !(isAfter && r.RV > lastRV) {
 				j.unknownf(HistoryComplete, "%s committed rv %d (%s) but no watch showed it", describe(r.Audit), r.RV, r.UID)
 			}
 		case "delete":
-			if !r.used && !isAfter {
+			if !isAfter {
 				j.unknownf(HistoryComplete, "%s succeeded but no watch showed it", describe(r.Audit))
 			}
 		}
 	}
+}
+
+func versionsOf(lists ...[]*write) map[version]bool {
+	versions := map[version]bool{}
+	for _, list := range lists {
+		for _, w := range list {
+			versions[version{w.UID, w.RV}] = true
+		}
+	}
+	return versions
 }
 
 func (j *judge) isGroup(group string) bool {

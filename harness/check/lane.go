@@ -27,9 +27,23 @@ type generation struct {
 
 // step is an op of a lane that was invoked.
 type step struct {
-	time      time.Time
-	iteration int
-	text      string
+	time time.Time
+	op   *history.Op // nil before the first
+}
+
+// iteration and text say which it is.
+func (s step) iteration() int {
+	if s.op == nil {
+		return 0
+	}
+	return s.op.Iteration
+}
+
+func (s step) text() string {
+	if s.op == nil {
+		return ""
+	}
+	return stepText(s.op)
 }
 
 func newLanes() *lanes {
@@ -49,7 +63,7 @@ func (l *lanes) read(records []history.Record) {
 			l.byNetwork[networkOf(r.Lane).String()] = r.Lane
 			l.byGeneration[generation{r.Lane.Name, r.Lane.Generation}] = r.Lane
 		case r.Op != nil && r.Op.Type == history.Invoke:
-			l.steps[r.Op.Lane] = append(l.steps[r.Op.Lane], step{r.Time, r.Op.Iteration, stepText(r.Op)})
+			l.steps[r.Op.Lane] = append(l.steps[r.Op.Lane], step{r.Time, r.Op})
 			if r.Op.Fault && r.Op.Target != "" {
 				l.faultsOn[r.Op.Target] = append(l.faultsOn[r.Op.Target], r.Time)
 			}

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -216,7 +215,7 @@ func (j *judge) applyEndpoint(w *write) {
 
 func (j *judge) readEndpoint(w *write) *endpoint {
 	var object danm.Endpoint
-	if err := json.Unmarshal(w.Object, &object); err != nil {
+	if err := decodeEndpoint(w.Object, &object); err != nil {
 		j.unknownf(HistoryComplete, "%s at rv %d cannot be read: %v", w.key(), w.RV, err)
 	}
 	object.Namespace, object.Name = w.Namespace, w.Name

@@ -20,22 +20,32 @@ type network struct {
 	ref       danm.NetworkRef
 	seen      bool            // at least one write of it is in the history
 	object    json.RawMessage // as of the last write; nil while it does not exist
-	pools     map[danm.Family]*pool
+	document  document        // the same, read
+	pools     pools
 	prefixes  []netip.Prefix // that a bitmap ever covered
 	addresses map[netip.Addr]*address
 }
 
-// pool is one family's bitmap after a write.
+// pools are the bitmaps of the families, IPv4 first; nil where there is none.
+type pools [2]*pool
+
+// pool is one family's bitmap after a write. Its bits are those of that write; of
+// the rest, which the network seldom states anew, an older write may be the origin.
 type pool struct {
 	*ipam.Pool
-	bits ipam.Bitmap
+	stated danm.PoolFields
+	bits   ipam.Bitmap
 }
+
+// IsSet hides that of the older write.
+func (p *pool) IsSet(i int) bool { return p.bits.IsSet(i) }
 
 // edit is a write of the cleaner to a network.
 type edit struct {
 	*write
 	network       danm.NetworkRef
 	before, after json.RawMessage
+	isAllocation  bool            // it changed nothing but what allocations change
 	malformed     error           // it left the network unreadable
 	cleared       []clearedBit    // that a pod may own
 	reserved      []reservedClear // that nobody may clear
@@ -74,12 +84,12 @@ func (j *judge) applyNetwork(w *write) {
 	kind, _ := danm.NetworkKindOf(w.Resource)
 	n := j.model.network(danm.NetworkRef{Kind: kind, Namespace: w.Namespace, Name: w.Name})
 	n.seen = true
-	after, err := openPools(kind, w)
+	after, isAllocation, err := n.open(w)
 	if err != nil && j.blame(w.user()) != BlameCleaner {
 		j.unknownf(HistoryComplete, "at rv %d: %v", w.RV, err)
 	}
-	e := edit{write: w, network: n.ref, before: n.object, after: w.Object, malformed: err}
-	for _, f := range []danm.Family{danm.IPv4, danm.IPv6} {
+	e := edit{write: w, network: n.ref, before: n.object, after: w.Object, isAllocation: isAllocation, malformed: err}
+	for f := range after {
 		j.applyBits(n, w, n.pools[f], after[f], &e)
 	}
 	n.pools, n.object = after, w.Object
@@ -91,33 +101,49 @@ func (j *judge) applyNetwork(w *write) {
 	}
 }
 
-// openPools reads the bitmaps that exist after the write. One that cannot be
-// read counts as absent, so all its addresses count as cleared.
-func openPools(kind danm.NetworkKind, w *write) (map[danm.Family]*pool, error) {
-	pools := map[danm.Family]*pool{}
+// open reads the bitmaps that exist after the write. One that cannot be read
+// counts as absent, so all its addresses count as cleared. isAllocation says
+// that the write changed nothing but what allocations change; it may be false
+// although it did not.
+func (n *network) open(w *write) (after pools, isAllocation bool, err error) {
 	if w.Type == history.Deleted {
-		return pools, nil
+		n.document = document{}
+		return pools{}, false, nil
 	}
-	var object danm.Network
-	if err := json.Unmarshal(w.Object, &object); err != nil {
-		return pools, fmt.Errorf("%s: %w", w.key(), err)
+	isAllocation, err = n.document.update(n.ref, w.Object)
+	if err != nil {
+		return pools{}, false, fmt.Errorf("%s: %w", w.key(), err)
 	}
-	object.Kind, object.Namespace, object.Name = string(kind), w.Namespace, w.Name
-	var firstErr error
-	for _, spec := range object.Pools() {
-		opened, err := ipam.Open(ipam.Spec(spec.Fields))
-		if err != nil {
-			firstErr = err
-			continue
+	for _, spec := range n.document.stated {
+		i := 0
+		if spec.Family == danm.IPv6 {
+			i = 1
 		}
-		bits, err := ipam.Decode(spec.Fields.Alloc)
-		if err != nil {
-			firstErr = err
-			continue
+		var failed error
+		if after[i], failed = n.pools[i].reopen(spec.Fields); failed != nil {
+			err = failed
 		}
-		pools[spec.Family] = &pool{Pool: opened, bits: bits}
 	}
-	return pools, firstErr
+	return after, isAllocation, err
+}
+
+// reopen opens a pool of which another version is open already, or none.
+func (p *pool) reopen(stated danm.PoolFields) (*pool, error) {
+	bits, err := ipam.Decode(stated.Alloc)
+	if p != nil && err == nil && len(bits) == len(p.bits) && p.states(stated) {
+		return &pool{p.Pool, stated, bits}, nil
+	}
+	opened, err := ipam.Open(ipam.Spec(stated))
+	if err != nil {
+		return nil, err
+	}
+	return &pool{opened, stated, bits}, nil
+}
+
+// states tells whether all but the bits is the same.
+func (p *pool) states(f danm.PoolFields) bool {
+	return p.stated.CIDR == f.CIDR && p.stated.Start == f.Start && p.stated.End == f.End &&
+		p.stated.IPv6 == f.IPv6 && slices.Equal(p.stated.Gateways, f.Gateways)
 }
 
 // applyBits notes every bit of a family that the write changed.
@@ -184,7 +210,7 @@ func (n *network) flip(w *write, addr netip.Addr, set bool) *address {
 // applyReservedIP notes which addresses somebody set aside.
 func (j *judge) applyReservedIP(w *write) {
 	if w.Type == history.Deleted {
-		delete(j.model.aside, w.key())
+		delete(j.model.aside, w.key().String())
 		return
 	}
 	u := &unstructured.Unstructured{}
@@ -193,7 +219,7 @@ func (j *judge) applyReservedIP(w *write) {
 		return
 	}
 	u.SetNamespace(w.Namespace)
-	j.model.aside[w.key()] = u
+	j.model.aside[w.key().String()] = u
 }
 
 // setAside names the ReservedIP that keeps the address now, or nothing.

@@ -45,11 +45,12 @@ func (w *write) user() string {
 	}
 }
 
-func (w *write) key() string { return objectKey(w.Resource, w.Namespace, w.Name) }
+func (w *write) key() objectKey { return objectKey{w.Resource, w.Namespace, w.Name} }
 
-func objectKey(resource, namespace, name string) string {
-	return resource + "/" + namespace + "/" + name
-}
+// objectKey names an object, whichever has that name at the time.
+type objectKey struct{ resource, namespace, name string }
+
+func (k objectKey) String() string { return k.resource + "/" + k.namespace + "/" + k.name }
 
 // isDanm tells whether the resource is one whose every write needs a writer.
 func isDanm(resource string) bool {
@@ -66,12 +67,21 @@ type version struct {
 // of the run by revision. It complains about anything that a complete record
 // of one store cannot contain.
 func (j *judge) orderWrites(records []history.Record) (initial, writes []*write) {
+	n := 0
+	for i := range records {
+		if records[i].Write != nil {
+			n++
+		}
+	}
+	all := make([]write, 0, n)
+	writes = make([]*write, 0, n)
 	for i := range records {
 		r := &records[i]
 		if r.Write == nil {
 			continue
 		}
-		w := &write{Write: r.Write, record: r.N, seen: orForever(r.Time)}
+		all = append(all, write{Write: r.Write, record: r.N, seen: orForever(r.Time)})
+		w := &all[len(all)-1]
 		if w.Initial {
 			initial = append(initial, w)
 		} else {
@@ -106,8 +116,8 @@ func (j *judge) withoutRepeats(writes []*write) []*write {
 // checkLives complains about objects that change before they exist or appear
 // twice: the watch that recorded them missed something.
 func (j *judge) checkLives(initial, writes []*write) {
-	last := map[string]*write{}    // by UID
-	current := map[string]*write{} // by name, the object that exists
+	last := map[string]*write{}       // by UID
+	current := map[objectKey]*write{} // the object that exists
 	for _, w := range initial {
 		last[w.UID], current[w.key()] = w, w
 	}
@@ -124,9 +134,11 @@ func (j *judge) checkLives(initial, writes []*write) {
 		case known && before.RV >= w.RV:
 			j.unknownf(HistoryComplete, "%s (uid %s) goes back from rv %d to %d", w.key(), w.UID, before.RV, w.RV)
 		}
-		last[w.UID], current[w.key()] = w, w
+		last[w.UID] = w
 		if w.Type == history.Deleted {
 			delete(current, w.key())
+		} else {
+			current[w.key()] = w
 		}
 	}
 }
