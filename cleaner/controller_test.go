@@ -36,11 +36,7 @@ func testController(t *testing.T) *controller {
 	}
 	cl := clients{core: core, danm: danm.NewClient(dyn, danm.GroupDanmIO)}
 	found := discovered{group: danm.GroupDanmIO, resources: map[string]bool{danm.DanmNetResource: true, danm.ReservedIPResource: true}}
-	c, err := newController(cl, cfg, found, m, &record.FakeRecorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return newController(cl, cfg, found, m, &record.FakeRecorder{})
 }
 
 func TestPodEventsReachEndpointsOfNameAndUID(t *testing.T) {
@@ -49,7 +45,7 @@ func TestPodEventsReachEndpointsOfNameAndUID(t *testing.T) {
 	fresh := endpointOf("fresh", "ss-0", "2")
 	other := endpointOf("other", "ss-1", "3")
 	for _, e := range []*danm.Endpoint{old, fresh, other} {
-		if err := c.caches.endpoints.GetStore().Add(e); err != nil {
+		if err := c.caches.endpoints.store.Add(e); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +97,7 @@ func TestMalformedObjectsKeepTheirPlace(t *testing.T) {
 		t.Errorf("got %#v, want a malformed object that keeps name and error", object)
 	}
 	c := testController(t)
-	if err := c.caches.endpoints.GetStore().Add(broken); err != nil {
+	if err := c.caches.endpoints.store.Add(broken); err != nil {
 		t.Errorf("the cache does not take it: %v", err)
 	}
 	if _, ok := c.caches.endpoint("ns/bad"); ok {

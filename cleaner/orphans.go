@@ -324,7 +324,7 @@ func (c *controller) hasReservedIP(match func(*unstructured.Unstructured) bool) 
 	if c.caches.reservedIPs == nil {
 		return false
 	}
-	for _, object := range c.caches.reservedIPs.GetStore().List() {
+	for _, object := range c.caches.reservedIPs.store.List() {
 		if u, ok := object.(*unstructured.Unstructured); ok && match(u) {
 			return true
 		}

@@ -194,11 +194,7 @@ func runLeading(ctx context.Context, cfg Config, core coreAPI, dyn dynamic.Inter
 		if err != nil {
 			return nil // the context ended
 		}
-		c, err := newController(clients{core: core, danm: danm.NewClient(dyn, found.group)}, cfg, found, m, events)
-		if err != nil {
-			return err
-		}
-		err = c.run(ctx)
+		err = newController(clients{core: core, danm: danm.NewClient(dyn, found.group)}, cfg, found, m, events).run(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil

@@ -85,14 +85,14 @@ func (s *stock) Collect(to chan<- prometheus.Metric) {
 func (c *controller) countStock() {
 	counted := map[poolKey]*poolStock{}
 	for _, informer := range c.caches.networks {
-		for _, object := range informer.GetStore().List() {
+		for _, object := range informer.store.List() {
 			if n, ok := object.(*danm.Network); ok {
 				c.countNetwork(counted, n)
 			}
 		}
 	}
 	suspects, held := c.state.suspects(), c.state.held()
-	for _, object := range c.caches.endpoints.GetStore().List() {
+	for _, object := range c.caches.endpoints.store.List() {
 		ep, ok := object.(*danm.Endpoint)
 		if !ok {
 			continue
