@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
@@ -36,7 +35,7 @@ type controller struct {
 	breaker *breaker
 	rosters *rosters
 	metrics *metrics
-	events  record.EventRecorder
+	events  eventWriter
 
 	endpointQueue workqueue.TypedRateLimitingInterface[string]
 	networkQueue  workqueue.TypedRateLimitingInterface[danm.NetworkRef]
@@ -53,7 +52,7 @@ type controller struct {
 	duplicated map[string]bool
 }
 
-func newController(cl clients, cfg Config, found discovered, m *metrics, events record.EventRecorder) *controller {
+func newController(cl clients, cfg Config, found discovered, m *metrics, events eventWriter) *controller {
 	c := &controller{
 		clients: cl, cfg: cfg, found: found, log: cfg.Logger, clock: cfg.Clock,
 		lineage: newLineage(cfg.Clock.Now), state: newState(), bits: newBitWork(), orphans: newOrphans(), rosters: &rosters{},
