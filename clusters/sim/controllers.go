@@ -19,7 +19,7 @@ const (
 )
 
 // controllers offers what Kubernetes' own controllers can do next.
-func (w *world) controllers(offer func(actor, key string, do func())) {
+func (w *world) controllers(offer offer) {
 	for _, n := range w.nodes {
 		w.nodeLifecycle(n, offer)
 	}
@@ -33,14 +33,14 @@ func (w *world) controllers(offer func(actor, key string, do func())) {
 	}
 }
 
-func (w *world) nodeLifecycle(n *node, offer func(actor, key string, do func())) {
+func (w *world) nodeLifecycle(n *node, offer offer) {
 	const actor = "node-lifecycle"
 	switch {
 	case n.isGone:
 	case n.isReady && !n.silent.IsZero() && !time.Now().Before(n.silent.Add(nodeGrace)):
-		offer(actor, "not-ready "+n.name, func() { w.setReady(n, corev1.ConditionUnknown) })
+		offer(actor, "not-ready", n.name, func() { w.setReady(n, corev1.ConditionUnknown) })
 	case !n.isReady && n.silent.IsZero():
-		offer(actor, "ready "+n.name, func() { w.setReady(n, corev1.ConditionTrue) })
+		offer(actor, "ready", n.name, func() { w.setReady(n, corev1.ConditionTrue) })
 	}
 }
 
@@ -52,20 +52,20 @@ func (w *world) setReady(n *node, status corev1.ConditionStatus) {
 	}
 }
 
-func (w *world) podLifecycle(pod *corev1.Pod, offer func(actor, key string, do func())) {
+func (w *world) podLifecycle(pod *corev1.Pod, offer offer) {
 	n := w.nodeOf(pod)
 	switch {
 	case n == nil || n.isGone:
-		offer("pod-gc", "gc "+pod.Name, func() { w.deletePod(userControllers, pod, new(int64)) })
+		offer("pod-gc", "gc", pod.Name, func() { w.deletePod(userControllers, pod, new(int64)) })
 	case pod.DeletionTimestamp != nil && n.isOutOfService:
-		offer("pod-gc", "gc "+pod.Name, func() { w.deletePod(userControllers, pod, new(int64)) })
-	case pod.DeletionTimestamp != nil, isMirror(pod):
+		offer("pod-gc", "gc", pod.Name, func() { w.deletePod(userControllers, pod, new(int64)) })
+	case pod.DeletionTimestamp != nil, w.isMirror(pod):
 	case isCompleted(pod):
 		// The StatefulSet replaces what failed; the object goes at once, as
 		// nothing of it runs.
-		offer("statefulset", "replace "+pod.Name, func() { w.deletePod(userControllers, pod, new(int64)) })
+		offer("statefulset", "replace", pod.Name, func() { w.deletePod(userControllers, pod, new(int64)) })
 	case !n.isReady:
-		offer("node-lifecycle", "evict "+pod.Name, func() { w.deletePod(userControllers, pod, nil) })
+		offer("node-lifecycle", "evict", pod.Name, func() { w.deletePod(userControllers, pod, nil) })
 	}
 }
 
@@ -80,15 +80,15 @@ func (w *world) nodeOf(pod *corev1.Pod) *node {
 
 // statefulSet offers to make the first pod that is missing and to delete those
 // that are too many.
-func (w *world) statefulSet(offer func(actor, key string, do func())) {
+func (w *world) statefulSet(offer offer) {
 	for i, name := range w.podNames {
 		pod, exists := w.pods[name]
 		switch {
 		case i >= w.replicasWanted && exists && pod.DeletionTimestamp == nil:
-			offer("statefulset", "delete "+name, func() { w.deletePod(userControllers, pod, nil) })
+			offer("statefulset", "delete", name, func() { w.deletePod(userControllers, pod, nil) })
 		case i < w.replicasWanted && !exists:
 			if target := w.leastLoaded(); target != nil {
-				offer("statefulset", "create "+name, func() { w.createPod(name, target) })
+				offer("statefulset", "create", name, func() { w.createPod(name, target) })
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func (w *world) leastLoaded() *node {
 func (w *world) load(n *node) int {
 	load := 0
 	for _, pod := range w.sortedPods() {
-		if pod.Spec.NodeName == n.name && !isMirror(pod) {
+		if pod.Spec.NodeName == n.name && !w.isMirror(pod) {
 			load++
 		}
 	}

@@ -33,7 +33,7 @@ func (w *world) commitLate(f *fault, calls []*call) {
 			w.note("late " + c.key)
 			a := w.answerLate(c)
 			w.tellCall(c, a)
-			c.answers <- a // whoever still waits takes it
+			c.answers <- &a // whoever still waits takes it
 		}
 	})
 }
@@ -118,9 +118,9 @@ func (w *world) deleteNamespace() bool {
 
 // namespaceLifecycle offers the next step of the namespace controller. One that
 // changed nothing is not offered again before something else has.
-func (w *world) namespaceLifecycle(offer func(actor, key string, do func())) {
+func (w *world) namespaceLifecycle(offer offer) {
 	if w.isDraining && w.drainedAsOf != w.server.ResourceVersion() {
-		offer("namespace-controller", "drain", w.drain)
+		offer("namespace-controller", "drain", "", w.drain)
 	}
 }
 
@@ -162,11 +162,11 @@ const fencingPatience = 33 * time.Second
 
 // lastFences offers to fence nodes that never came back, where the cleaner is
 // not to believe anything less.
-func (w *world) lastFences(offer func(actor, key string, do func())) {
+func (w *world) lastFences(offer offer) {
 	for _, n := range w.nodes {
 		isDead := !n.hasPower && !n.isReady && !n.isGone && time.Since(n.silent) > fencingPatience
 		if w.plan.World.StrictFencing && isDead && !n.isOutOfService {
-			offer("user", "fence "+n.name, func() { w.fence(n) })
+			offer("user", "fence", n.name, func() { w.fence(n) })
 		}
 	}
 }

@@ -56,13 +56,13 @@ func pointOf(kind schedule.FaultKind) point {
 type faults struct {
 	world *world
 	all   []*fault
+	by    [slowPoint + 1][]*fault // the same, by point
 	heals []heal
 }
 
 // fault is a planned fault and how far it is.
 type fault struct {
 	schedule.SimFault
-	point point
 	words []string
 	seen  int // opportunities
 	left  int // repetitions
@@ -79,9 +79,9 @@ type heal struct {
 func newFaults(w *world, plan []schedule.SimFault) *faults {
 	f := &faults{world: w}
 	for _, planned := range plan {
-		f.all = append(f.all, &fault{
-			SimFault: planned, point: pointOf(planned.Do), words: strings.Fields(planned.On), left: max(1, planned.Count),
-		})
+		p := pointOf(planned.Do)
+		next := &fault{SimFault: planned, words: strings.Fields(planned.On), left: max(1, planned.Count)}
+		f.all, f.by[p] = append(f.all, next), append(f.by[p], next)
 	}
 	return f
 }
@@ -93,8 +93,8 @@ func (f *faults) at(p point, what string) *fault {
 		return nil
 	}
 	var strikes *fault
-	for _, planned := range f.all {
-		if planned.point != p || planned.left == 0 || !planned.means(what) {
+	for _, planned := range f.by[p] {
+		if planned.left == 0 || !planned.means(what) {
 			continue
 		}
 		planned.seen++
@@ -130,10 +130,12 @@ func hasWords(what string, words []string) bool {
 }
 
 func hasWord(what, word string) bool {
-	for next := range strings.SplitSeq(what, " ") {
+	for rest := what; len(rest) >= len(word); {
+		next, after, _ := strings.Cut(rest, " ")
 		if next == word {
 			return true
 		}
+		rest = after
 	}
 	return false
 }
@@ -160,6 +162,9 @@ func (f *faults) healAfter(what string) {
 
 // healDue heals what is over; all of it at the end.
 func (f *faults) healDue(all bool) {
+	if len(f.heals) == 0 {
+		return
+	}
 	kept := f.heals[:0]
 	var due []func()
 	for _, h := range f.heals {
@@ -505,7 +510,7 @@ func (w *world) partition(n *node, isCut bool) {
 func (w *world) strikePod(f *fault) bool {
 	var candidates []*corev1.Pod
 	for _, pod := range w.sortedPods() {
-		if isRunning(pod) && !isMirror(pod) {
+		if isRunning(pod) && !w.isMirror(pod) {
 			candidates = append(candidates, pod)
 		}
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
@@ -18,26 +19,18 @@ type actor struct {
 	isHeld   bool  // none of its calls gets through for now
 	snapshot int64 // what its caches may see instead of the present; 0 is the present
 
-	born time.Time
-	dead chan struct{} // closed when the process is gone: every call fails at once
+	born   time.Time
+	dead   chan struct{} // closed when the process is gone: every call fails at once
+	isDead atomic.Bool   // the same, for those who only look
 }
 
 func newActor(name, user string) *actor {
 	return &actor{name: name, user: user, born: time.Now(), dead: make(chan struct{})}
 }
 
-func (a *actor) isDead() bool {
-	select {
-	case <-a.dead:
-		return true
-	default:
-		return false
-	}
-}
-
 // kill makes all calls of the actor fail, those under way included.
 func (a *actor) kill() {
-	if !a.isDead() {
+	if !a.isDead.Swap(true) {
 		close(a.dead)
 	}
 }
@@ -50,7 +43,7 @@ type call struct {
 	verb    string // as in a Role
 	target  string // resource, or resource/subresource
 	words   string // what faults look for: who reads or writes what how
-	answers chan answer
+	answers chan *answer
 
 	heldUntil time.Time // it is not granted before
 	left      bool      // the caller gave up or died
@@ -84,7 +77,7 @@ func (g *gate) notify() {
 
 // pass waits until the call is granted and returns its answer, or an error if
 // the caller gives up or dies first.
-func (g *gate) pass(ctx context.Context, c *call) (answer, error) {
+func (g *gate) pass(ctx context.Context, c *call) (*answer, error) {
 	g.mu.Lock()
 	g.parked = append(g.parked, c)
 	g.mu.Unlock()
@@ -94,10 +87,10 @@ func (g *gate) pass(ctx context.Context, c *call) (answer, error) {
 		return a, a.err
 	case <-ctx.Done():
 		g.leave(c)
-		return answer{}, ctx.Err()
+		return nil, ctx.Err()
 	case <-c.actor.dead:
 		g.leave(c)
-		return answer{}, errDead
+		return nil, errDead
 	}
 }
 

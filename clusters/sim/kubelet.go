@@ -102,7 +102,7 @@ func (w *world) newEndpointID() string {
 }
 
 // kubelets offers what the kubelets can do next.
-func (w *world) kubelets(offer func(actor, key string, do func())) {
+func (w *world) kubelets(offer offer) {
 	pods := w.sortedPods()
 	w.mirrors(offer)
 	for _, n := range w.nodes {
@@ -119,24 +119,24 @@ func (w *world) kubelets(offer func(actor, key string, do func())) {
 }
 
 // kubelet offers the next step for one pod.
-func (w *world) kubelet(n *node, pod *corev1.Pod, offer func(actor, key string, do func())) {
-	actor := n.kubelet
-	current, leftovers := w.sandboxesOf(n, identity(pod))
+func (w *world) kubelet(n *node, pod *corev1.Pod, offer offer) {
+	actor, uid := n.kubelet, w.identity(pod)
+	current, leftovers := w.sandboxesOf(n, uid)
 	switch {
 	case pod.DeletionTimestamp != nil && current == nil && leftovers == 0:
-		offer(actor, "finish "+pod.Name, func() { w.deletePod(n.user(), pod, new(int64)) })
+		offer(actor, "finish", pod.Name, func() { w.deletePod(n.user(), pod, new(int64)) })
 	case pod.DeletionTimestamp != nil || isCompleted(pod):
 		// Housekeeping performs the DELs.
 	case leftovers > 0:
 		if pod.Status.Phase == corev1.PodRunning {
-			offer(actor, "pending "+pod.Name, func() { w.report(n, pod, corev1.PodPending) })
+			offer(actor, "pending", pod.Name, func() { w.report(n, pod, corev1.PodPending) })
 		}
 	case current == nil:
-		if !time.Now().Before(w.retryPod[identity(pod)]) {
-			offer(actor, "sandbox "+pod.Name, func() { w.startSandbox(n, pod) })
+		if !time.Now().Before(w.retryPod[uid]) {
+			offer(actor, "sandbox", pod.Name, func() { w.startSandbox(n, pod) })
 		}
 	case current.state == attached && !current.isReported:
-		offer(actor, "running "+pod.Name, func() {
+		offer(actor, "running", pod.Name, func() {
 			current.isReported = true
 			w.report(n, pod, corev1.PodRunning)
 		})
@@ -159,13 +159,14 @@ func (w *world) sandboxesOf(n *node, uid types.UID) (current *sandbox, leftovers
 }
 
 // housekeeping offers a DEL for every sandbox that nobody needs.
-func (w *world) housekeeping(n *node, offer func(actor, key string, do func())) {
+func (w *world) housekeeping(n *node, offer offer) {
+	now := time.Now()
 	for _, sb := range w.sandboxes {
-		if sb.node != n || sb.state == adding || sb.state == deleting || time.Now().Before(sb.notBefore) {
+		if sb.node != n || sb.state == adding || sb.state == deleting || now.Before(sb.notBefore) {
 			continue
 		}
 		if sb.state == broken || !w.needs(sb) {
-			offer(n.kubelet, "del "+sb.id, func() { w.startDel(sb) })
+			offer(n.kubelet, "del", sb.id, func() { w.startDel(sb) })
 		}
 	}
 }
@@ -201,7 +202,7 @@ func (w *world) putStatus(n *node, pod *corev1.Pod, status corev1.PodStatus) {
 // startSandbox begins CNI ADD for a new sandbox.
 func (w *world) startSandbox(n *node, pod *corev1.Pod) {
 	w.ids++
-	sb := &sandbox{id: fmt.Sprintf("cid-%04d", w.ids), node: n, namespace: pod.Namespace, pod: pod.Name, uid: identity(pod)}
+	sb := &sandbox{id: fmt.Sprintf("cid-%04d", w.ids), node: n, namespace: pod.Namespace, pod: pod.Name, uid: w.identity(pod)}
 	w.sandboxes = append(w.sandboxes, sb)
 	w.sandboxOwner[sb.id] = sb.uid
 	var made []danmcni.Interface
@@ -227,7 +228,7 @@ func (w *world) plug(sb *sandbox, command string, run func(context.Context) erro
 
 func (w *world) endAdd(sb *sandbox, made []danmcni.Interface, err error) {
 	switch {
-	case sb.actor.isDead(): // the node lost power meanwhile
+	case sb.actor.isDead.Load(): // the node lost power meanwhile
 		sb.state = broken
 	case err != nil:
 		sb.state = broken
@@ -268,7 +269,7 @@ func (w *world) detach(sb *sandbox) {
 
 func (w *world) endDel(sb *sandbox, err error) {
 	switch {
-	case err != nil || sb.actor.isDead():
+	case err != nil || sb.actor.isDead.Load():
 		sb.state, sb.notBefore = broken, time.Now().Add(delRetry)
 	case sb.again:
 		sb.again, sb.state, sb.notBefore = false, broken, time.Now().Add(delRetry)

@@ -129,7 +129,7 @@ func TestWhoGivesUpOrDiesLeavesTheGate(t *testing.T) {
 			defer cancel()
 			ended := make(chan error, 1)
 			go func() {
-				_, err := g.pass(ctx, &call{actor: a, answers: make(chan answer, 1)})
+				_, err := g.pass(ctx, &call{actor: a, answers: make(chan *answer, 1)})
 				ended <- err
 			}()
 			<-g.arrived

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
@@ -11,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -77,7 +75,7 @@ func (p pluginAPI) try(ctx context.Context, r apiserver.Request, a *actor) (apis
 	switch {
 	case ctx.Err() != nil:
 		return apiserver.Response{}, ctx.Err()
-	case a.isDead():
+	case a.isDead.Load():
 		return apiserver.Response{}, errDead
 	}
 	c := newCall(r, a)
@@ -85,7 +83,10 @@ func (p pluginAPI) try(ctx context.Context, r apiserver.Request, a *actor) (apis
 		c.key += " for " + name
 	}
 	got, err := p.gate.pass(ctx, c)
-	return got.response, err
+	if err != nil {
+		return apiserver.Response{}, err
+	}
+	return got.response, nil
 }
 
 // refused returns the error that a response stands for, as client-go does.
@@ -170,22 +171,13 @@ func (p pluginResource) Patch(ctx context.Context, name string, pt types.PatchTy
 
 // Delete implements dynamic.ResourceInterface.
 func (p pluginResource) Delete(ctx context.Context, name string, o metav1.DeleteOptions, _ ...string) error {
-	body, err := json.Marshal(o)
-	if err != nil {
-		return fmt.Errorf("encoding a request: %w", err)
-	}
-	_, err = p.api.send(ctx, apiserver.Request{
-		Method: http.MethodDelete, Path: p.path(name), ContentType: runtime.ContentTypeJSON, Body: body,
-	})
+	_, err := p.api.send(ctx, apiserver.Request{Method: http.MethodDelete, Path: p.path(name), Deletion: &o})
 	return err
 }
 
-// write sends an object, which is the server's from then on. The body is only
-// for the gate, which tells calls apart by it.
+// write sends an object, which is the server's from then on.
 func (p pluginResource) write(ctx context.Context, method, name string, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	return p.one(ctx, apiserver.Request{
-		Method: method, Path: p.path(name), ContentType: runtime.ContentTypeJSON, Body: apiserver.ToJSON(u), Object: u,
-	})
+	return p.one(ctx, apiserver.Request{Method: method, Path: p.path(name), Object: u})
 }
 
 // pluginPods are the pods of a namespace.

@@ -38,7 +38,7 @@ const restartDelay = 3*time.Second + 700_027*time.Nanosecond
 // replica is one copy of the cleaner. A copy that is started again is a new
 // actor with a new identity, as a new process is.
 type replica struct {
-	index      int
+	name       string // without its generation
 	generation int
 	actor      *actor
 	cancel     context.CancelFunc
@@ -51,7 +51,7 @@ type replica struct {
 
 func (w *world) startReplica(r *replica) {
 	r.generation++
-	name := fmt.Sprintf("cleaner-%d.%d", r.index, r.generation)
+	name := fmt.Sprintf("%s.%d", r.name, r.generation)
 	r.actor = newActor(name, clusters.UserCleaner)
 	r.actor.snapshot = r.snapshot
 	r.isRunning, r.restartAt = true, time.Time{}
@@ -72,7 +72,7 @@ func (w *world) endReplica(r *replica, a *actor, err error) {
 	if r.actor != a {
 		return
 	}
-	if err != nil && !a.isDead() {
+	if err != nil && !a.isDead.Load() {
 		w.reach(endsByItself)
 	}
 	a.kill()
@@ -92,10 +92,10 @@ func (w *world) crash(r *replica) {
 }
 
 // replicasOf offers to start replicas that are down.
-func (w *world) replicas(offer func(actor, key string, do func())) {
+func (w *world) replicas(offer offer) {
 	for _, r := range w.cleaners {
 		if !r.isRunning && !time.Now().Before(r.restartAt) {
-			offer("replica", fmt.Sprintf("start cleaner-%d", r.index), func() { w.startReplica(r) })
+			offer("replica", "start", r.name, func() { w.startReplica(r) })
 		}
 		if r.snapshot != 0 && r.isRunning && !time.Now().Before(r.freshAt) {
 			r.snapshot, r.actor.snapshot = 0, 0

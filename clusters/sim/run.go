@@ -90,7 +90,7 @@ func play(plan schedule.Simulation, o Options) Outcome {
 		return Outcome{Err: err}
 	}
 	for i := range plan.World.Replicas {
-		w.cleaners = append(w.cleaners, &replica{index: i, clock: &shiftedClock{}})
+		w.cleaners = append(w.cleaners, &replica{name: fmt.Sprintf("cleaner-%d", i), clock: &shiftedClock{}})
 	}
 	w.act()
 	w.settle()
@@ -180,12 +180,7 @@ func (w *world) isCalm() bool {
 // idle lets time pass until somebody comes to the gate or the world has
 // something to do.
 func (w *world) idle(until time.Time) {
-	wake := time.Now().Add(idleMax)
-	for _, t := range w.appointments(until) {
-		if t.Before(wake) {
-			wake = t
-		}
-	}
+	wake := w.nextAppointment(until)
 	select {
 	case <-w.gate.arrived:
 	default:
@@ -202,12 +197,14 @@ func (w *world) idle(until time.Time) {
 // idleMax bounds one wait; the world looks around at least that often.
 const idleMax = 30*time.Second + 90_001*time.Nanosecond
 
-// appointments are the times at which the world can do something by itself.
-func (w *world) appointments(until time.Time) []time.Time {
-	now, all := time.Now(), []time.Time{}
+// nextAppointment is when the world can do something by itself, or when to look
+// around.
+func (w *world) nextAppointment(until time.Time) time.Time {
+	now := time.Now()
+	next := now.Add(idleMax)
 	add := func(t time.Time) {
-		if t.After(now) {
-			all = append(all, t)
+		if t.After(now) && t.Before(next) {
+			next = t
 		}
 	}
 	add(until)
@@ -238,7 +235,7 @@ func (w *world) appointments(until time.Time) []time.Time {
 	for _, c := range w.parked {
 		add(c.heldUntil)
 	}
-	return all
+	return next
 }
 
 // stop ends everything that still runs.
@@ -345,19 +342,34 @@ const (
 type option struct {
 	kind   optionKind
 	actor  string
-	key    string // of a step of the world without its actor
+	key    string // of a step of the world only what is done
+	object string // to what a step of the world is done
 	stream *stream
 	calls  []*call // equal requests of one actor, which get equal answers
 	do     func()
 	pause  time.Duration
 }
 
+// offer adds a step of the world to the options: who does what to which object.
+type offer func(actor, what, object string, do func())
+
 // line names an option in the trace. Few of the options that there are get there.
 func (o option) line() string {
-	if o.kind == worldStep || o.kind == passTime {
+	switch o.kind {
+	case worldStep:
+		return o.actor + " " + o.what()
+	case passTime:
 		return o.actor + " " + o.key
 	}
 	return o.key
+}
+
+// what says what a step of the world does.
+func (o option) what() string {
+	if o.object == "" {
+		return o.key
+	}
+	return o.key + " " + o.object
 }
 
 // collect lists what can happen, in a fixed order: events, calls, steps of the
@@ -367,8 +379,8 @@ func (w *world) collect(until time.Time) []option {
 	w.scratch = w.scratch[:0]
 	w.collectEvents()
 	w.collectCalls()
-	offer := func(actor, key string, do func()) {
-		w.scratch = append(w.scratch, option{kind: worldStep, actor: actor, key: key, do: do})
+	offer := func(actor, what, object string, do func()) {
+		w.scratch = append(w.scratch, option{kind: worldStep, actor: actor, key: what, object: object, do: do})
 	}
 	w.kubelets(offer)
 	w.controllers(offer)
@@ -389,9 +401,9 @@ func (w *world) collect(until time.Time) []option {
 }
 
 func (w *world) collectEvents() {
-	from := len(w.scratch)
+	from, now := len(w.scratch), time.Now()
 	for _, s := range w.gate.sweep() {
-		if s.actor.isHeld || time.Now().Before(s.stalled) {
+		if s.actor.isHeld || now.Before(s.stalled) {
 			continue
 		}
 		if s.isBroken {
@@ -405,14 +417,14 @@ func (w *world) collectEvents() {
 
 func (w *world) collectCalls() {
 	w.parked = w.gate.waiting(w.parked[:0])
-	calls := w.parked
+	calls, now := w.parked, time.Now()
 	slices.SortStableFunc(calls, func(a, b *call) int { return strings.Compare(a.key, b.key) })
 	for i := 0; i < len(calls); {
 		j := i + 1
 		for j < len(calls) && calls[j].key == calls[i].key {
 			j++
 		}
-		if !calls[i].actor.isHeld && !time.Now().Before(calls[i].heldUntil) {
+		if !calls[i].actor.isHeld && !now.Before(calls[i].heldUntil) {
 			w.scratch = append(w.scratch, option{kind: answerCalls, actor: calls[i].actor.name, key: calls[i].key, calls: calls[i:j]})
 		}
 		i = j
@@ -459,6 +471,6 @@ func (w *world) answerAll(calls []*call) {
 		w.tellCall(c, answers[i])
 	}
 	for i, c := range calls {
-		c.answers <- answers[i]
+		c.answers <- &answers[i]
 	}
 }

@@ -40,11 +40,15 @@ func (w *world) static(name string) *staticPod {
 	return nil
 }
 
-func isMirror(pod *corev1.Pod) bool { return pod.Annotations[corev1.MirrorPodAnnotationKey] != "" }
+// isMirror tells whether a pod is the mirror of a static one. It is asked at every
+// step, and few worlds have any.
+func (w *world) isMirror(pod *corev1.Pod) bool {
+	return w.plan.World.StaticPods > 0 && pod.Annotations[corev1.MirrorPodAnnotationKey] != ""
+}
 
 // identity is the UID by which a kubelet knows a pod.
-func identity(pod *corev1.Pod) types.UID {
-	if isMirror(pod) {
+func (w *world) identity(pod *corev1.Pod) types.UID {
+	if w.isMirror(pod) {
 		return types.UID(pod.Annotations[hashAnnotation])
 	}
 	return pod.UID
@@ -65,11 +69,11 @@ func (w *world) countStatics() int {
 }
 
 // mirrors offers to show the API what static pods there are.
-func (w *world) mirrors(offer func(actor, key string, do func())) {
+func (w *world) mirrors(offer offer) {
 	for _, s := range w.statics {
 		_, exists := w.pods[s.name]
 		if !exists && s.node.acts() && !s.node.isGone && !time.Now().Before(w.retryPod[s.hash]) {
-			offer(s.node.kubelet, "mirror "+s.name, func() { w.mirror(s) })
+			offer(s.node.kubelet, "mirror", s.name, func() { w.mirror(s) })
 		}
 	}
 }
@@ -118,10 +122,10 @@ func (w *world) apiUID(sb *sandbox) types.UID {
 
 // lastReturns offers to switch on nodes with static pods. Nobody else would, and
 // no other node can run these.
-func (w *world) lastReturns(offer func(actor, key string, do func())) {
+func (w *world) lastReturns(offer offer) {
 	for _, s := range w.statics {
 		if n := s.node; !n.hasPower && !n.isGone {
-			offer("user", "switch on "+n.name, func() { w.powerOn(n) })
+			offer("user", "switch on", n.name, func() { w.powerOn(n) })
 		}
 	}
 }

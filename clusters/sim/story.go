@@ -31,7 +31,7 @@ func (w *world) tellOption(o option) {
 			w.tell("%s hears: %s %s %s", o.actor, strings.ToLower(string(e.Type)), one(o.stream.resource), w.known(o.stream.resource, e.Name))
 		}
 	case worldStep:
-		w.tell("%s: %s", o.actor, o.key)
+		w.tell("%s: %s", o.actor, o.what())
 	case passTime:
 		w.tell("time passes: %s", o.pause.Round(time.Millisecond))
 	}

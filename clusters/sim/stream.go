@@ -3,6 +3,7 @@ package sim
 import (
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
@@ -19,6 +20,8 @@ type stream struct {
 	parcels  *parcels
 	stalled  time.Time // nothing is delivered until then
 	isBroken bool      // it ends, compacted, once it is no longer stalled
+
+	isOver atomic.Bool // closed or ended, for those who only look
 
 	mu     sync.Mutex
 	buffer []byte
@@ -67,15 +70,12 @@ func (s *stream) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	s.isOver.Store(true)
 	s.notify()
 	return nil
 }
 
-func (s *stream) isOpen() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.closed && s.ended == nil && !s.actor.isDead()
-}
+func (s *stream) isOpen() bool { return !s.isOver.Load() && !s.actor.isDead.Load() }
 
 // push hands a frame to the client.
 func (s *stream) push(frame []byte) {
@@ -109,6 +109,7 @@ func (s *stream) end(err error) {
 	s.mu.Lock()
 	s.ended = err
 	s.mu.Unlock()
+	s.isOver.Store(true)
 	s.notify()
 }
 

@@ -55,7 +55,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("reading a request: %w", err)
 	}
 	c := newCall(request, a)
-	if a.isDead() {
+	if a.isDead.Load() {
 		return nil, errDead
 	}
 	if c.target == "events" {
@@ -88,7 +88,7 @@ func answerEvent(r apiserver.Request) apiserver.Response {
 }
 
 func newCall(request apiserver.Request, a *actor) *call {
-	c := &call{actor: a, answers: make(chan answer, 1), request: request}
+	c := &call{actor: a, answers: make(chan *answer, 1), request: request}
 	c.verb, c.target = meaning(request.Method, request.Path, request.Query)
 	c.key, c.words = keyOf(c), opportunity(c)
 	return c

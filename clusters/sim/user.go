@@ -34,7 +34,7 @@ func (u *user) isImpatient(left time.Duration) bool {
 }
 
 // userSteps passes the waits that are over and offers the next step.
-func (w *world) userSteps(offer func(actor, key string, do func())) {
+func (w *world) userSteps(offer offer) {
 	u := w.user
 	for !u.isDone() {
 		step := u.steps[u.next]
@@ -53,17 +53,17 @@ func (w *world) userSteps(offer func(actor, key string, do func())) {
 			w.took(step, "")
 			continue
 		}
-		offer("user", string(step.Do), func() { w.takeStep(step) })
+		offer("user", string(step.Do), "", func() { w.takeStep(step) })
 		return
 	}
 }
 
 // lastForceDeletes offers to force delete what hangs on dead nodes when the steps are
 // over. Nobody else would, and a pod that hangs says nothing about a cleaner.
-func (w *world) lastForceDeletes(offer func(actor, key string, do func())) {
+func (w *world) lastForceDeletes(offer offer) {
 	for _, pod := range w.sortedPods() {
 		if n := w.nodeOf(pod); pod.DeletionTimestamp != nil && n != nil && !n.hasPower {
-			offer("user", "force-delete "+pod.Name, func() { w.deletePod(clusters.UserHarness, pod, new(int64)) })
+			offer("user", "force-delete", pod.Name, func() { w.deletePod(clusters.UserHarness, pod, new(int64)) })
 		}
 	}
 }
@@ -118,7 +118,7 @@ func (w *world) areNodesReady() bool {
 // isTerminating tells whether every pod of the node is marked for deletion.
 func (w *world) isTerminating(n *node) bool {
 	for _, pod := range w.pods {
-		if n != nil && pod.Spec.NodeName == n.name && pod.DeletionTimestamp == nil && !isMirror(pod) {
+		if n != nil && pod.Spec.NodeName == n.name && pod.DeletionTimestamp == nil && !w.isMirror(pod) {
 			return false
 		}
 	}
@@ -224,7 +224,7 @@ func (w *world) removeNode(n *node) {
 func (w *world) forceDelete(step schedule.Step) {
 	var pods []*corev1.Pod
 	for _, pod := range w.sortedPods() {
-		if w.isMeant(step, pod) && !isMirror(pod) {
+		if w.isMeant(step, pod) && !w.isMirror(pod) {
 			pods = append(pods, pod)
 		}
 	}

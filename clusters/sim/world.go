@@ -118,6 +118,9 @@ func (b *inbox) empty() {
 	keys, done := b.keys, b.done
 	b.keys, b.done = nil, nil
 	b.mu.Unlock()
+	if len(keys) == 0 {
+		return
+	}
 	order := make([]int, len(keys))
 	for i := range order {
 		order[i] = i
@@ -221,7 +224,7 @@ func (w *world) fail(err error) {
 
 // do sends a request of the world itself, which does not wait at the gate: the
 // step that makes it was chosen already. The body is an object, which is the
-// server's from then on, or the document of a merge patch. Refusals are part of
+// server's from then on, the options of a removal, or a document in JSON. Refusals are part of
 // the play; the caller asks for the code.
 func (w *world) do(user, method, path string, body any) int {
 	r := apiserver.Request{User: user, Method: method, Path: path, Accept: apiserver.ContentObjects}
@@ -229,6 +232,8 @@ func (w *world) do(user, method, path string, body any) int {
 	case nil:
 	case apiserver.Object:
 		r.Object = body
+	case *metav1.DeleteOptions:
+		r.Deletion = body
 	default:
 		var err error
 		if r.Body, r.ContentType, err = encodeBody(method, body); err != nil {
@@ -270,8 +275,7 @@ func podPath(namespace, name string) string {
 // deletePod deletes exactly that pod. grace is nil for the pod's own.
 func (w *world) deletePod(user string, pod *corev1.Pod, grace *int64) {
 	w.do(user, http.MethodDelete, podPath(pod.Namespace, pod.Name), &metav1.DeleteOptions{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, GracePeriodSeconds: grace,
-		Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
+		GracePeriodSeconds: grace, Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
 	})
 }
 

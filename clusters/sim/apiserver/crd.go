@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/cleaner/deploy"
@@ -39,8 +40,32 @@ type definition struct {
 
 // kindOf returns the resource that a CRD defines.
 func kindOf(crd Object) (*kind, error) {
+	spec, err := json.Marshal(crd.(*unstructured.Unstructured).Object["spec"])
+	if err != nil {
+		return nil, badRequest("reading the definition: %v", err)
+	}
+	known, ok := definedKinds.Load(string(spec))
+	if !ok {
+		k, err := readDefinition(spec)
+		if err != nil {
+			return nil, err
+		}
+		known, _ = definedKinds.LoadOrStore(string(spec), k)
+	}
+	k := known.(*kind)
+	if crd.GetName() != k.Resource+"."+k.Group {
+		return nil, badRequest("metadata.name must be %s.%s", k.Resource, k.Group)
+	}
+	return k, nil
+}
+
+// definedKinds are the kinds of all definitions that were ever read, by the JSON
+// of their specs. There are few, and each simulation brings the same.
+var definedKinds sync.Map
+
+func readDefinition(spec []byte) (*kind, error) {
 	var d definition
-	if err := convert(crd.(*unstructured.Unstructured).Object["spec"], &d); err != nil {
+	if err := json.Unmarshal(spec, &d); err != nil {
 		return nil, badRequest("reading the definition: %v", err)
 	}
 	if len(d.Versions) != 1 || d.Conversion != nil && d.Conversion["strategy"] != "None" {
@@ -61,9 +86,6 @@ func kindOf(crd Object) (*kind, error) {
 			return nil, notImplemented("subresource %s of a custom resource", sub)
 		}
 		k.subresources = []string{sub}
-	}
-	if crd.GetName() != k.Resource+"."+k.Group {
-		return nil, badRequest("metadata.name must be %s.%s", k.Resource, k.Group)
 	}
 	return k, nil
 }

@@ -39,12 +39,8 @@ func (c *call) delete() (answer, error) {
 
 // deleteOptions come in the body, or in the query if there is no body.
 func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
-	o := &metav1.DeleteOptions{}
-	if len(c.request.Body) > 0 {
-		if err := decodeInto(c.request.ContentType, c.request.Body, o); err != nil {
-			return nil, err
-		}
-	} else if err := c.deleteOptionsFromQuery(o); err != nil {
+	o, err := c.sentDeleteOptions()
+	if err != nil {
 		return nil, err
 	}
 	if errs := validation.ValidateDeleteOptions(o); len(errs) > 0 {
@@ -55,6 +51,17 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 		*o.GracePeriodSeconds = 1
 	}
 	return o, nil
+}
+
+func (c *call) sentDeleteOptions() (*metav1.DeleteOptions, error) {
+	o := &metav1.DeleteOptions{}
+	switch {
+	case c.request.Deletion != nil:
+		return c.request.Deletion, nil
+	case len(c.request.Body) > 0:
+		return o, decodeInto(c.request.ContentType, c.request.Body, o)
+	}
+	return o, c.deleteOptionsFromQuery(o)
 }
 
 func (c *call) deleteOptionsFromQuery(o *metav1.DeleteOptions) error {

@@ -82,7 +82,7 @@ func (v *version) bytes(e encoding) []byte {
 
 func marshalJSON(o any) []byte {
 	if u, ok := o.(*unstructured.Unstructured); ok {
-		return appendJSON(nil, u.Object)
+		return toJSON(u)
 	}
 	data, err := json.Marshal(o)
 	if err != nil {

@@ -26,6 +26,8 @@ type Request struct {
 	// Object is what Body would say, from callers in the same process who need
 	// no encoding. The server takes it over.
 	Object Object
+	// Deletion is the same for the options of a removal.
+	Deletion *metav1.DeleteOptions
 	// Snapshot is the resourceVersion that reads with resourceVersion=0 see; 0
 	// is the newest. It stands for an API server whose cache is behind.
 	Snapshot int64

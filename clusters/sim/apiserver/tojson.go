@@ -1,17 +1,28 @@
 package apiserver
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// ToJSON encodes a custom resource as the server does.
-func ToJSON(u *unstructured.Unstructured) []byte { return appendJSON(nil, u.Object) }
+// buffers are reused: an encoding is kept for long, and should have no more room
+// than it takes.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// toJSON encodes a custom resource as the server does.
+func toJSON(u *unstructured.Unstructured) []byte {
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	*buffer = appendJSON((*buffer)[:0], u.Object)
+	return bytes.Clone(*buffer)
+}
 
 // appendJSON appends what encoding/json makes of a value that was decoded from
 // JSON, without its reflection: custom resources are encoded at every write.

@@ -194,7 +194,8 @@ func (k *kind) isUnchanged(old *version, o Object) bool {
 	if k.isCustom() {
 		return isEqualJSON(old.object.(*unstructured.Unstructured).Object, o.(*unstructured.Unstructured).Object)
 	}
-	return bytes.Equal(old.bytes(inProtobuf), marshalProtobuf(o.(protobufObject)))
+	sent, stored := o.(protobufObject), old.object.(protobufObject)
+	return sent.Size() == stored.Size() && bytes.Equal(old.bytes(inProtobuf), marshalProtobuf(sent))
 }
 
 func (k *kind) isSpecChanged(old, o Object) bool {
