@@ -106,13 +106,13 @@ func (c *caches) endpoint(key string) (*danm.Endpoint, bool) {
 	return ep, ok
 }
 
-func (c *caches) network(ref danm.NetworkRef) (*danm.Network, bool) {
+func (c *caches) network(ref danm.NetworkRef) (*openNetwork, bool) {
 	informer, ok := c.networks[ref.Kind]
 	if !ok {
 		return nil, false
 	}
 	object, _, _ := informer.store.GetByKey(storeKey(ref.Namespace, ref.Name))
-	n, ok := object.(*danm.Network)
+	n, ok := object.(*openNetwork)
 	return n, ok
 }
 
@@ -204,9 +204,18 @@ func transformNetwork(kind danm.NetworkKind) cache.TransformFunc {
 			return newMalformed(u, err), nil
 		}
 		n.Kind = string(kind)
-		return n, nil
+		return opened(n), nil
 	}
 }
+
+// openNetwork is a network in the caches. Its pools are parsed once for all who
+// look at them; nobody may change them.
+type openNetwork struct {
+	*danm.Network
+	pools pools
+}
+
+func opened(n *danm.Network) *openNetwork { return &openNetwork{n, openPools(n)} }
 
 func newMalformed(u *unstructured.Unstructured, err error) *malformed {
 	return &malformed{

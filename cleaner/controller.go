@@ -270,14 +270,17 @@ func (c *controller) networkChanged(before, after any) {
 		c.log.Info("cannot read network, left alone", "cause", broken.err.Error())
 		return
 	}
-	n, ok := after.(*danm.Network)
+	n, ok := after.(*openNetwork)
 	if !ok {
 		return
 	}
-	old, _ := before.(*danm.Network)
-	c.reportPause(old, n)
+	old, ok := before.(*openNetwork)
+	if !ok {
+		old = &openNetwork{}
+	}
+	c.reportPause(old.Network, n.Network)
 	var eps []*danm.Endpoint
-	for _, a := range changedAddresses(old, n) {
+	for _, a := range changedAddresses(old.pools, n.pools) {
 		eps = append(eps, c.caches.endpointsBy(byAddress, addressKey(n.Ref(), a))...)
 	}
 	c.enqueue(eps)

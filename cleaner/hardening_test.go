@@ -126,7 +126,7 @@ func TestPausedNetwork(t *testing.T) {
 			if tt.value != "" {
 				n.Annotations = map[string]string{danm.PauseAnnotation: tt.value}
 			}
-			if err := c.caches.networks[danm.DanmNet].store.Add(n); err != nil {
+			if err := c.caches.networks[danm.DanmNet].store.Add(opened(n)); err != nil {
 				t.Fatal(err)
 			}
 			if got := c.isPausedNetwork(testRef); got != tt.paused {
@@ -264,7 +264,7 @@ func TestAddressesWithoutBitAreLeftAlone(t *testing.T) {
 			if isMissing(ps, ep) {
 				t.Error("a bit is to be set")
 			}
-			c.handOnBits(ep, tt.network, owner{aliveAt: second(1)})
+			c.handOnBits(ep, opened(tt.network), owner{aliveAt: second(1)})
 			if clears := c.bits.takeClears(testRef); len(clears) > 0 {
 				t.Errorf("bits are to be cleared: %v", clears)
 			}

@@ -145,7 +145,7 @@ func TestStockCountsPerNetworkAndForgetsDeletedOnes(t *testing.T) {
 	c := testController(t)
 	store := c.caches.networks[danm.DanmNet].store
 	for _, n := range []*danm.Network{networkOf(t, "a", 5, 6), networkOf(t, "b")} {
-		if err := store.Add(n); err != nil {
+		if err := store.Add(opened(n)); err != nil {
 			t.Fatal(err)
 		}
 	}

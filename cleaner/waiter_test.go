@@ -56,7 +56,7 @@ func TestASuccessorThatWaitsForItsAddressShortensTheQuarantine(t *testing.T) {
 			ep := endpointOf("old", "ss-0", "1")
 			ep.Spec.NetworkName, ep.Spec.Host, ep.Spec.Interface.Address = "net", "node", address+"/24"
 			for store, object := range map[cache.Store]any{
-				c.caches.pods.store: trimmed(t, tt.successor), c.caches.nodes.store: node, c.caches.networks[danm.DanmNet].store: network,
+				c.caches.pods.store: trimmed(t, tt.successor), c.caches.nodes.store: node, c.caches.networks[danm.DanmNet].store: opened(network),
 			} {
 				if err := store.Add(object); err != nil {
 					t.Fatal(err)
