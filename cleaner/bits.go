@@ -79,29 +79,41 @@ func (ps pools) changes(n *danm.Network) []danm.AllocChange {
 
 // changedAddresses lists the addresses whose bits differ between two states of
 // a network; before may be nil.
-func changedAddresses(before, after *danm.Network) []netip.Addr {
-	ps := openPools(after)
-	old := map[bit]bool{}
-	if before != nil {
-		for _, b := range allocatedBits(before) {
-			old[b] = true
-		}
-	}
-	changed := map[bit]bool{}
-	for _, b := range allocatedBits(after) {
-		if !old[b] {
-			changed[b] = true
-		}
-		delete(old, b)
-	}
-	maps.Copy(changed, old)
+func changedAddresses(before, after pools) []netip.Addr {
 	var addrs []netip.Addr
-	for _, b := range sortedBits(changed) {
-		if !ps.isReserved(b) {
-			addrs = append(addrs, ps.addr(b))
+	for _, family := range []danm.Family{danm.IPv4, danm.IPv6} {
+		pool, ok := after[family]
+		if !ok {
+			continue
+		}
+		var was []int
+		if old, ok := before[family]; ok {
+			was = old.Allocated()
+		}
+		for _, i := range inOneOnly(was, pool.Allocated()) {
+			if _, reserved := pool.Reserved(i); !reserved {
+				addrs = append(addrs, pool.Addr(i))
+			}
 		}
 	}
 	return addrs
+}
+
+// inOneOnly returns, in ascending order, what one of two ascending lists has and
+// the other has not.
+func inOneOnly(a, b []int) []int {
+	var out []int
+	for len(a) > 0 && len(b) > 0 {
+		switch {
+		case a[0] < b[0]:
+			out, a = append(out, a[0]), a[1:]
+		case a[0] > b[0]:
+			out, b = append(out, b[0]), b[1:]
+		default:
+			a, b = a[1:], b[1:]
+		}
+	}
+	return append(append(out, a...), b...)
 }
 
 func compareBits(a, b bit) int {

@@ -1,7 +1,6 @@
 package cleaner
 
 import (
-	"fmt"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,90 +26,111 @@ type malformed struct {
 	err error
 }
 
+// informer keeps one cache and tells one handler of each change, in order and
+// after the cache has it. client-go's shared informers, made for many handlers,
+// give each of them two goroutines and a buffer of its own.
+type informer struct {
+	cache.Controller
+	store cache.Store
+}
+
+// listeners hear of changes. They are called between one event and the next, so
+// all that they do is to note them.
+type listeners struct{ pods, endpoints, networks cache.ResourceEventHandler }
+
 // caches are the informers' stores. What they say may be old: enough to
 // suspect, never enough to release.
 type caches struct {
-	pods        cache.SharedIndexInformer
-	nodes       cache.SharedIndexInformer
-	endpoints   cache.SharedIndexInformer
-	networks    map[danm.NetworkKind]cache.SharedIndexInformer
-	reservedIPs cache.SharedIndexInformer // nil where the cluster has none
+	pods        informer
+	nodes       informer
+	endpoints   informer
+	index       cache.Indexer // of the endpoints
+	networks    map[danm.NetworkKind]informer
+	reservedIPs *informer // nil where the cluster has none
 }
 
-func newCaches(cl clients, have map[string]bool, l *lineage) (*caches, error) {
-	c := &caches{networks: map[danm.NetworkKind]cache.SharedIndexInformer{}}
-	api := cl.core.CoreV1().RESTClient()
-	c.pods = cache.NewSharedIndexInformer(coreListWatch(api, "/api/v1/pods"), &corev1.Pod{}, 0, cache.Indexers{})
-	c.nodes = cache.NewSharedIndexInformer(coreListWatch(api, "/api/v1/nodes"), &corev1.Node{}, 0, cache.Indexers{})
-	c.endpoints = cache.NewSharedIndexInformer(listWatch(cl.danm.Endpoints("")), &unstructured.Unstructured{}, 0, endpointIndexers())
-	transforms := map[cache.SharedIndexInformer]cache.TransformFunc{
-		c.pods: trimPod, c.nodes: trimNode, c.endpoints: transformEndpoint,
-	}
+func newCaches(cl clients, have map[string]bool, l *lineage, hear listeners) *caches {
+	c := &caches{networks: map[danm.NetworkKind]informer{}}
+	api, nobody := cl.core.CoreV1().RESTClient(), cache.ResourceEventHandlerFuncs{}
+	c.pods = newInformer(cache.InformerOptions{
+		ListerWatcher: coreListWatch(api, "/api/v1/pods"), ObjectType: &corev1.Pod{}, Transform: trimPod, Handler: hear.pods,
+	})
+	c.nodes = newInformer(cache.InformerOptions{
+		ListerWatcher: coreListWatch(api, "/api/v1/nodes"), ObjectType: &corev1.Node{}, Transform: trimNode, Handler: nobody,
+	})
+	c.endpoints = newInformer(cache.InformerOptions{
+		ListerWatcher: listWatch(cl.danm.Endpoints("")), ObjectType: &unstructured.Unstructured{},
+		Transform: transformEndpoint, Handler: hear.endpoints, Indexers: endpointIndexers(),
+	})
+	c.index = c.endpoints.store.(cache.Indexer) // it is one, as there are indexers
 	for _, kind := range danm.NetworkKinds() {
-		if !have[kind.Resource()] {
-			continue
+		if have[kind.Resource()] {
+			c.networks[kind] = newInformer(cache.InformerOptions{
+				ListerWatcher: networkListWatch(cl.danm.Networks(kind, ""), kind, l), ObjectType: &unstructured.Unstructured{},
+				Transform: transformNetwork(kind), Handler: hear.networks,
+			})
 		}
-		lw := networkListWatch(cl.danm.Networks(kind, ""), kind, l)
-		c.networks[kind] = cache.NewSharedIndexInformer(lw, &unstructured.Unstructured{}, 0, cache.Indexers{})
-		transforms[c.networks[kind]] = transformNetwork(kind)
 	}
 	if have[danm.ReservedIPResource] {
-		lw := listWatch(cl.danm.Dynamic.Resource(cl.danm.Group.Resource(danm.ReservedIPResource)))
-		c.reservedIPs = cache.NewSharedIndexInformer(lw, &unstructured.Unstructured{}, 0, cache.Indexers{})
+		reserved := newInformer(cache.InformerOptions{
+			ListerWatcher: listWatch(cl.danm.Dynamic.Resource(cl.danm.Group.Resource(danm.ReservedIPResource))),
+			ObjectType:    &unstructured.Unstructured{}, Handler: nobody,
+		})
+		c.reservedIPs = &reserved
 	}
-	for informer, transform := range transforms {
-		if err := informer.SetTransform(transform); err != nil {
-			return nil, fmt.Errorf("setting up a cache: %w", err)
-		}
-	}
-	return c, nil
+	return c
+}
+
+func newInformer(o cache.InformerOptions) informer {
+	store, controller := cache.NewInformerWithOptions(o)
+	return informer{controller, store}
 }
 
 // all returns every informer in a fixed order.
-func (c *caches) all() []cache.SharedIndexInformer {
-	list := []cache.SharedIndexInformer{c.pods, c.nodes, c.endpoints}
+func (c *caches) all() []informer {
+	list := []informer{c.pods, c.nodes, c.endpoints}
 	for _, kind := range danm.NetworkKinds() {
-		if informer, ok := c.networks[kind]; ok {
-			list = append(list, informer)
+		if network, ok := c.networks[kind]; ok {
+			list = append(list, network)
 		}
 	}
 	if c.reservedIPs != nil {
-		list = append(list, c.reservedIPs)
+		list = append(list, *c.reservedIPs)
 	}
 	return list
 }
 
 func (c *caches) endpoint(key string) (*danm.Endpoint, bool) {
-	object, _, _ := c.endpoints.GetStore().GetByKey(key)
+	object, _, _ := c.endpoints.store.GetByKey(key)
 	ep, ok := object.(*danm.Endpoint)
 	return ep, ok
 }
 
-func (c *caches) network(ref danm.NetworkRef) (*danm.Network, bool) {
+func (c *caches) network(ref danm.NetworkRef) (*openNetwork, bool) {
 	informer, ok := c.networks[ref.Kind]
 	if !ok {
 		return nil, false
 	}
-	object, _, _ := informer.GetStore().GetByKey(storeKey(ref.Namespace, ref.Name))
-	n, ok := object.(*danm.Network)
+	object, _, _ := informer.store.GetByKey(storeKey(ref.Namespace, ref.Name))
+	n, ok := object.(*openNetwork)
 	return n, ok
 }
 
 func (c *caches) pod(namespace, name string) (*corev1.Pod, bool) {
-	object, _, _ := c.pods.GetStore().GetByKey(storeKey(namespace, name))
+	object, _, _ := c.pods.store.GetByKey(storeKey(namespace, name))
 	pod, ok := object.(*corev1.Pod)
 	return pod, ok
 }
 
 func (c *caches) node(name string) (*corev1.Node, bool) {
-	object, _, _ := c.nodes.GetStore().GetByKey(name)
+	object, _, _ := c.nodes.store.GetByKey(name)
 	node, ok := object.(*corev1.Node)
 	return node, ok
 }
 
 // endpointsBy returns the cached endpoints under a value of one of the indexes.
 func (c *caches) endpointsBy(index, value string) []*danm.Endpoint {
-	objects, err := c.endpoints.GetIndexer().ByIndex(index, value)
+	objects, err := c.index.ByIndex(index, value)
 	if err != nil {
 		panic(err) // the index is one of our own constants
 	}
@@ -184,9 +204,18 @@ func transformNetwork(kind danm.NetworkKind) cache.TransformFunc {
 			return newMalformed(u, err), nil
 		}
 		n.Kind = string(kind)
-		return n, nil
+		return opened(n), nil
 	}
 }
+
+// openNetwork is a network in the caches. Its pools are parsed once for all who
+// look at them; nobody may change them.
+type openNetwork struct {
+	*danm.Network
+	pools pools
+}
+
+func opened(n *danm.Network) *openNetwork { return &openNetwork{n, openPools(n)} }
 
 func newMalformed(u *unstructured.Unstructured, err error) *malformed {
 	return &malformed{

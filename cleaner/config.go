@@ -41,8 +41,8 @@ const LeaseName = "danm-cleaner"
 // Config says what to clean and how carefully. The zero value of every field
 // but REST means its default.
 type Config struct {
-	// REST is the cluster. Run works with copies, with a pace,
-	// a content type and, if there is none, a user agent of its own.
+	// REST is the cluster. Run works with copies, with a pace and a content type
+	// of its own. The user agent, if any, is the program's.
 	REST *rest.Config
 	// Encoding is one in which answers may come besides Kubernetes' own, which
 	// the clients then ask for first; nil is none. An API server in the same
@@ -122,10 +122,6 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.Workers, DefaultWorkers)
 	setDefault(&c.QPS, DefaultQPS)
 	setDefault(&c.Burst, DefaultBurst)
-	if c.REST.UserAgent == "" {
-		c.REST = rest.CopyConfig(c.REST)
-		c.REST.UserAgent = LeaseName
-	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}

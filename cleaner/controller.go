@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
@@ -36,13 +35,12 @@ type controller struct {
 	breaker *breaker
 	rosters *rosters
 	metrics *metrics
-	events  record.EventRecorder
+	events  eventWriter
 
 	endpointQueue workqueue.TypedRateLimitingInterface[string]
 	networkQueue  workqueue.TypedRateLimitingInterface[danm.NetworkRef]
 
 	podCount, endpointCount atomic.Int64
-	handlersSynced          []cache.InformerSynced
 
 	// recording keeps the lines of the release log apart.
 	recording sync.Mutex
@@ -54,20 +52,17 @@ type controller struct {
 	duplicated map[string]bool
 }
 
-func newController(cl clients, cfg Config, found discovered, m *metrics, events record.EventRecorder) (*controller, error) {
+func newController(cl clients, cfg Config, found discovered, m *metrics, events eventWriter) *controller {
 	c := &controller{
 		clients: cl, cfg: cfg, found: found, log: cfg.Logger, clock: cfg.Clock,
 		lineage: newLineage(cfg.Clock.Now), state: newState(), bits: newBitWork(), orphans: newOrphans(), rosters: &rosters{},
 		breaker: &breaker{}, metrics: m, events: events, duplicated: map[string]bool{},
 	}
-	var err error
-	if c.caches, err = newCaches(cl, found.resources, c.lineage); err != nil {
-		return nil, err
-	}
+	c.caches = newCaches(cl, found.resources, c.lineage, c.listeners())
 	c.breaker.setGroups(found.both)
 	c.endpointQueue = newQueue[string](cfg)
 	c.networkQueue = newQueue[danm.NetworkRef](cfg)
-	return c, c.addHandlers()
+	return c
 }
 
 // retryDelayMax bounds the backoff of failed work. It is no multiple of a
@@ -160,7 +155,7 @@ func (c *controller) finish(ctx context.Context) {
 // have seen, or the context's error. There is no time-out after which an
 // incomplete cache would do.
 func (c *controller) waitForSync(ctx context.Context) error {
-	synced := slices.Clone(c.handlersSynced)
+	var synced []cache.InformerSynced
 	for _, informer := range c.caches.all() {
 		synced = append(synced, informer.HasSynced)
 	}
@@ -197,31 +192,17 @@ func work[T comparable](ctx context.Context, c *controller, q workqueue.TypedRat
 	}
 }
 
-func (c *controller) addHandlers() error {
-	type handler struct {
-		informer cache.SharedIndexInformer
-		cache.ResourceEventHandler
-	}
-	handlers := []handler{
-		{c.caches.pods, count(&c.podCount, onChange(c.podChanged))},
-		{c.caches.endpoints, count(&c.endpointCount, cache.ResourceEventHandlerFuncs{
+func (c *controller) listeners() listeners {
+	return listeners{
+		pods: count(&c.podCount, onChange(c.podChanged)),
+		endpoints: count(&c.endpointCount, cache.ResourceEventHandlerFuncs{
 			AddFunc: c.endpointChanged, UpdateFunc: func(_, o any) { c.endpointChanged(o) }, DeleteFunc: c.endpointDeleted,
-		})},
-	}
-	for _, informer := range c.caches.networks {
-		handlers = append(handlers, handler{informer, cache.ResourceEventHandlerFuncs{
+		}),
+		networks: cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { c.networkChanged(nil, o) },
 			UpdateFunc: c.networkChanged,
-		}})
+		},
 	}
-	for _, h := range handlers {
-		registration, err := h.informer.AddEventHandler(h.ResourceEventHandler)
-		if err != nil {
-			return fmt.Errorf("adding an event handler: %w", err)
-		}
-		c.handlersSynced = append(c.handlersSynced, registration.HasSynced)
-	}
-	return nil
 }
 
 // onChange calls f with the objects of any event, a tombstone's included.
@@ -289,14 +270,17 @@ func (c *controller) networkChanged(before, after any) {
 		c.log.Info("cannot read network, left alone", "cause", broken.err.Error())
 		return
 	}
-	n, ok := after.(*danm.Network)
+	n, ok := after.(*openNetwork)
 	if !ok {
 		return
 	}
-	old, _ := before.(*danm.Network)
-	c.reportPause(old, n)
+	old, ok := before.(*openNetwork)
+	if !ok {
+		old = &openNetwork{}
+	}
+	c.reportPause(old.Network, n.Network)
 	var eps []*danm.Endpoint
-	for _, a := range changedAddresses(old, n) {
+	for _, a := range changedAddresses(old.pools, n.pools) {
 		eps = append(eps, c.caches.endpointsBy(byAddress, addressKey(n.Ref(), a))...)
 	}
 	c.enqueue(eps)

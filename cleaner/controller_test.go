@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,21 +27,13 @@ func testController(t *testing.T) *controller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := newMetrics(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	core, dyn, err := newClients(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cl := clients{core: core, danm: danm.NewClient(dyn, danm.GroupDanmIO)}
 	found := discovered{group: danm.GroupDanmIO, resources: map[string]bool{danm.DanmNetResource: true, danm.ReservedIPResource: true}}
-	c, err := newController(cl, cfg, found, m, &record.FakeRecorder{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return newController(cl, cfg, found, makeMetrics(), &record.FakeRecorder{})
 }
 
 func TestPodEventsReachEndpointsOfNameAndUID(t *testing.T) {
@@ -49,7 +42,7 @@ func TestPodEventsReachEndpointsOfNameAndUID(t *testing.T) {
 	fresh := endpointOf("fresh", "ss-0", "2")
 	other := endpointOf("other", "ss-1", "3")
 	for _, e := range []*danm.Endpoint{old, fresh, other} {
-		if err := c.caches.endpoints.GetStore().Add(e); err != nil {
+		if err := c.caches.endpoints.store.Add(e); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +94,7 @@ func TestMalformedObjectsKeepTheirPlace(t *testing.T) {
 		t.Errorf("got %#v, want a malformed object that keeps name and error", object)
 	}
 	c := testController(t)
-	if err := c.caches.endpoints.GetStore().Add(broken); err != nil {
+	if err := c.caches.endpoints.store.Add(broken); err != nil {
 		t.Errorf("the cache does not take it: %v", err)
 	}
 	if _, ok := c.caches.endpoint("ns/bad"); ok {
@@ -132,5 +125,41 @@ func TestReservedIPsAreKept(t *testing.T) {
 	r := clearRequest{endpoint: endpointOf("e", "p", "1"), addr: ps.addr(b), aliveAt: second(10)}
 	if why := c.whyNotClear(n, ps, b, r, map[bit]rise{b: {since: second(1)}}, isSetAside); why != "ReservedIP" {
 		t.Errorf("got %q, want ReservedIP", why)
+	}
+}
+
+func TestChangedAddressesAreThoseWhoseBitsDiffer(t *testing.T) {
+	routed := func(n *danm.Network) *danm.Network {
+		n.Spec.Options.Routes = map[string]string{"0.0.0.0/0": "10.0.0.1", "10.1.0.0/16": "10.0.0.5"}
+		return n
+	}
+	without := testNetwork("3")
+	without.Spec.Options = danm.NetworkOptions{}
+	for _, tt := range []struct {
+		name          string
+		before, after *danm.Network
+		want          []string
+	}{
+		{"a network that is new: all that are set", nil, testNetwork("1", 5, 7), []string{"10.0.0.5", "10.0.0.7"}},
+		{"nothing changed", testNetwork("1", 5), testNetwork("2", 5), nil},
+		{"one was set and another cleared", testNetwork("1", 5, 9), testNetwork("2", 5, 7), []string{"10.0.0.7", "10.0.0.9"}},
+		{"the last was cleared", testNetwork("1", 5), testNetwork("2"), []string{"10.0.0.5"}},
+		{"what is a gateway now is nobody's", testNetwork("1"), routed(testNetwork("2", 5)), nil},
+		{"what was a gateway is somebody's now", routed(testNetwork("1", 5)), testNetwork("2", 5), []string{"10.0.0.5"}},
+		{"a network that has no addresses any more", testNetwork("1", 5), without, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var before pools
+			if tt.before != nil {
+				before = openPools(tt.before)
+			}
+			var got []string
+			for _, a := range changedAddresses(before, openPools(tt.after)) {
+				got = append(got, a.String())
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }

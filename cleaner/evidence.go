@@ -191,7 +191,7 @@ func (c *controller) nodeNameOf(ep *danm.Endpoint, pod *corev1.Pod) string {
 	if owner := c.state.owner(ep.UID); owner.node != "" {
 		return owner.node
 	}
-	for _, object := range c.caches.nodes.GetStore().List() {
+	for _, object := range c.caches.nodes.store.List() {
 		node, ok := object.(*corev1.Node)
 		if ok && (node.Name == ep.Spec.Host || node.Labels[corev1.LabelHostname] == ep.Spec.Host) {
 			c.state.with(ep.UID, func(st *endpointState) { st.hostNode = node.Name })

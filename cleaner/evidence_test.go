@@ -9,7 +9,7 @@ import (
 
 func TestADeletedNodeIsKnownByTheHostThatItHad(t *testing.T) {
 	c := testController(t)
-	nodes := c.caches.nodes.GetStore()
+	nodes := c.caches.nodes.store
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelHostname: "host-1"}}}
 	before, after := endpointOf("before", "ss-0", "1"), endpointOf("after", "ss-1", "2")
 	before.Spec.Host, after.Spec.Host = "host-1", "host-1"

@@ -27,7 +27,7 @@ func TestScopeKeepsTheControllerFromTheRest(t *testing.T) {
 			c := testController(t)
 			c.cfg.scope = tt.scope
 			ep := endpointOf("old", "ss-0", "1")
-			if err := c.caches.endpoints.GetStore().Add(ep); err != nil {
+			if err := c.caches.endpoints.store.Add(ep); err != nil {
 				t.Fatal(err)
 			}
 			c.podCount.Store(1)

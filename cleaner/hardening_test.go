@@ -36,11 +36,11 @@ func FuzzReconcile(f *testing.F) {
 	end()
 	f.Fuzz(func(t *testing.T, endpoint, network, reserved []byte) {
 		c := testController(t)
-		put(t, c.caches.endpoints.GetStore(), danm.EndpointKind, "odd", endpoint, transformEndpoint, c.endpointChanged)
-		put(t, c.caches.networks[danm.DanmNet].GetStore(), string(danm.DanmNet), "net", network, transformNetwork(danm.DanmNet), func(o any) { c.networkChanged(nil, o) })
-		put(t, c.caches.reservedIPs.GetStore(), "ReservedIP", "vip", reserved, nil, nil)
+		put(t, c.caches.endpoints.store, danm.EndpointKind, "odd", endpoint, transformEndpoint, c.endpointChanged)
+		put(t, c.caches.networks[danm.DanmNet].store, string(danm.DanmNet), "net", network, transformNetwork(danm.DanmNet), func(o any) { c.networkChanged(nil, o) })
+		put(t, c.caches.reservedIPs.store, "ReservedIP", "vip", reserved, nil, nil)
 		healthy := endpointOf("healthy", "ss-0", "1")
-		if err := c.caches.endpoints.GetStore().Add(healthy); err != nil {
+		if err := c.caches.endpoints.store.Add(healthy); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 { // as a suspect, and for what follows from being one
@@ -126,7 +126,7 @@ func TestPausedNetwork(t *testing.T) {
 			if tt.value != "" {
 				n.Annotations = map[string]string{danm.PauseAnnotation: tt.value}
 			}
-			if err := c.caches.networks[danm.DanmNet].GetStore().Add(n); err != nil {
+			if err := c.caches.networks[danm.DanmNet].store.Add(opened(n)); err != nil {
 				t.Fatal(err)
 			}
 			if got := c.isPausedNetwork(testRef); got != tt.paused {
@@ -264,7 +264,7 @@ func TestAddressesWithoutBitAreLeftAlone(t *testing.T) {
 			if isMissing(ps, ep) {
 				t.Error("a bit is to be set")
 			}
-			c.handOnBits(ep, tt.network, owner{aliveAt: second(1)})
+			c.handOnBits(ep, opened(tt.network), owner{aliveAt: second(1)})
 			if clears := c.bits.takeClears(testRef); len(clears) > 0 {
 				t.Errorf("bits are to be cleared: %v", clears)
 			}

@@ -1,7 +1,7 @@
 package cleaner
 
 import (
-	"context"
+	"fmt"
 	"net/http"
 
 	"golang.org/x/time/rate"
@@ -21,7 +21,8 @@ const (
 // API server: where it answers 429, requests become rarer, and more frequent
 // again as it copes (additive increase, multiplicative decrease, as in RFC 5681).
 // client-go alone repeats the refused request after Retry-After and sends all
-// others at the full rate. It implements flowcontrol.RateLimiter.
+// others at the full rate. It sits in the transport: client-go's own limiter has
+// it spell out a request's URL once more, for a metric that nobody takes.
 type limiter struct {
 	bucket *rate.Limiter
 	full   rate.Limit
@@ -34,7 +35,7 @@ func newLimiter(qps float32, burst int) *limiter {
 // limit returns a copy of the config whose requests the limiter paces.
 func (l *limiter) limit(config *rest.Config) *rest.Config {
 	limited := rest.CopyConfig(config)
-	limited.RateLimiter = l
+	limited.QPS, limited.RateLimiter = -1, nil // none of client-go's
 	limited.WrapTransport = transport.Wrappers(limited.WrapTransport, func(next http.RoundTripper) http.RoundTripper {
 		return &limitedTransport{next: next, limiter: l}
 	})
@@ -54,19 +55,22 @@ func (l *limiter) see(code int) {
 	}
 }
 
-func (l *limiter) TryAccept() bool                { return l.bucket.Allow() }
-func (l *limiter) Wait(ctx context.Context) error { return l.bucket.Wait(ctx) }
-func (l *limiter) Accept()                        { _ = l.bucket.Wait(context.Background()) } // the only error is a context's
-func (l *limiter) QPS() float32                   { return float32(l.bucket.Limit()) }
-func (l *limiter) Stop()                          {}
-
 type limitedTransport struct {
 	next    http.RoundTripper
 	limiter *limiter
 }
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements http.RoundTripper. A watch is one request for minutes, so
+// none has to wait.
 func (t *limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !isWatch(r.URL) {
+		if err := t.limiter.bucket.Wait(r.Context()); err != nil {
+			if r.Body != nil {
+				_ = r.Body.Close() // a transport has to, whatever becomes of the request
+			}
+			return nil, fmt.Errorf("keeping the pace of requests: %w", err)
+		}
+	}
 	response, err := t.next.RoundTrip(r)
 	if err == nil {
 		t.limiter.see(response.StatusCode)

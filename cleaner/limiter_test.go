@@ -4,15 +4,17 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/flowcontrol"
 )
-
-var _ flowcontrol.RateLimiter = (*limiter)(nil)
 
 func TestTheRateFollowsTheServersAnswers(t *testing.T) {
 	repeat := func(n, code int) []int {
@@ -25,7 +27,7 @@ func TestTheRateFollowsTheServersAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		codes []int
-		want  float32
+		want  rate.Limit
 	}{
 		{"answers without refusal change nothing", repeat(10, 200), 400},
 		{"a refusal halves it", repeat(1, 429), 200},
@@ -40,39 +42,63 @@ func TestTheRateFollowsTheServersAnswers(t *testing.T) {
 			for _, code := range tt.codes {
 				l.see(code)
 			}
-			if got := l.QPS(); got != tt.want {
+			if got := l.bucket.Limit(); got != tt.want {
 				t.Errorf("%v requests a second, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-func TestARefusalSlowsTheClientDown(t *testing.T) {
-	var refused atomic.Bool
+// limitedPods returns access to the pods of a server that answers as told, and
+// else with an empty list.
+func limitedPods(t *testing.T, l *limiter, answer func(http.ResponseWriter)) typedcorev1.PodInterface {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		answer(w)
+		_, _ = w.Write([]byte(`{"kind":"PodList","apiVersion":"v1","items":[]}`))
+	}))
+	t.Cleanup(server.Close)
+	core, err := typedClient(Config{}, l.limit(&rest.Config{Host: server.URL}), "/api", corev1.SchemeGroupVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return typedcorev1.New(core).Pods("")
+}
+
+func TestARefusalSlowsTheClientDown(t *testing.T) {
+	var refused atomic.Bool
+	l := newLimiter(400, 800)
+	pods := limitedPods(t, l, func(w http.ResponseWriter) {
 		if refused.CompareAndSwap(false, true) {
 			w.Header().Set("Retry-After", "0")
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
-		_, _ = w.Write([]byte(`{"kind":"PodList","apiVersion":"v1","items":[]}`))
-	}))
-	defer server.Close()
-	cfg, err := Config{REST: &rest.Config{Host: server.URL}, QPS: 400}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, _, err := newClients(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := core.CoreV1().Pods("").List(context.Background(), metav1.ListOptions{}); err != nil {
+	})
+	if _, err := pods.List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if !refused.Load() {
 		t.Fatal("no request was refused")
 	}
-	if got := core.CoreV1().RESTClient().GetRateLimiter().QPS(); got >= 400 {
+	if got := l.bucket.Limit(); got >= 400 {
 		t.Errorf("%v requests a second after a refusal", got)
 	}
+}
+
+func TestRequestsKeepThePaceAndWatchesNeedNot(t *testing.T) {
+	pods := limitedPods(t, newLimiter(0.001, 1), func(http.ResponseWriter) {})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := pods.List(ctx, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pods.List(ctx, metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), "keeping the pace") {
+		t.Errorf("the next is due in a quarter of an hour and has a minute: got %v", err)
+	}
+	w, err := pods.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatalf("a watch: %v", err)
+	}
+	w.Stop()
 }

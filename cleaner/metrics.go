@@ -2,6 +2,7 @@ package cleaner
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -37,8 +38,26 @@ const metricsNamespace = "danm_cleaner"
 // over a night.
 var releaseBuckets = []float64{.5, 1, 2, 5, 10, 30, 60, 65, 75, 90, 120, 300, 600, 1800, 3600, 6 * 3600, 24 * 3600}
 
+// unregistered counts for all cleaners of the process that register no metrics.
+// Nobody can read what it counts, so one does for all.
+var unregistered = sync.OnceValue(makeMetrics)
+
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
+	if r == nil {
+		return unregistered(), nil
+	}
+	m := makeMetrics()
+	m.preset()
+	for _, c := range m.all() {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func makeMetrics() *metrics {
+	return &metrics{
 		released:   counters("endpoints_released_total", "Endpoints deleted because their owner was gone.", "reason"),
 		cleared:    counters("addresses_released_total", "Bits cleared: at once by lineage, or later by the orphan sweep.", "by"),
 		repaired:   counter("addresses_repaired_total", "Bits set again because a living pod held the address."),
@@ -63,16 +82,6 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		leading:    gauge("leader", "1 while this replica works."),
 		stock:      newStock(),
 	}
-	if r == nil {
-		return m, nil
-	}
-	m.preset()
-	for _, c := range m.all() {
-		if err := r.Register(c); err != nil {
-			return nil, fmt.Errorf("registering metrics: %w", err)
-		}
-	}
-	return m, nil
 }
 
 func (m *metrics) all() []prometheus.Collector {

@@ -143,9 +143,9 @@ func networkOf(t *testing.T, name string, set ...int) *danm.Network {
 
 func TestStockCountsPerNetworkAndForgetsDeletedOnes(t *testing.T) {
 	c := testController(t)
-	store := c.caches.networks[danm.DanmNet].GetStore()
+	store := c.caches.networks[danm.DanmNet].store
 	for _, n := range []*danm.Network{networkOf(t, "a", 5, 6), networkOf(t, "b")} {
-		if err := store.Add(n); err != nil {
+		if err := store.Add(opened(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,7 +155,7 @@ func TestStockCountsPerNetworkAndForgetsDeletedOnes(t *testing.T) {
 		if i == 2 {
 			ep.Spec.NetworkName = "unknown"
 		}
-		if err := c.caches.endpoints.GetStore().Add(ep); err != nil {
+		if err := c.caches.endpoints.store.Add(ep); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -288,7 +288,7 @@ func TestThePodThatWaitsForAHeldAddressIsToldOnce(t *testing.T) {
 		{"the successor's successor is told", "3", corev1.PodPending, 1},
 	} {
 		pod.UID, pod.Status.Phase = step.uid, step.phase
-		if err := c.caches.pods.GetStore().Add(pod); err != nil {
+		if err := c.caches.pods.store.Add(pod); err != nil {
 			t.Fatal(err)
 		}
 		c.lookAgain(ep, ownership.Decision{Action: ownership.Wait, Reason: ownership.NodeNotFenced})

@@ -102,8 +102,8 @@ func (c *controller) noticeOrphans() {
 	c.orphans.keepOnly(func(ref danm.NetworkRef) bool { return known[ref] })
 }
 
-func (c *controller) noticeOrphansOf(n *danm.Network) {
-	ref, ps, now := n.Ref(), openPools(n), c.clock.Now()
+func (c *controller) noticeOrphansOf(n *openNetwork) {
+	ref, ps, now := n.Ref(), n.pools, c.clock.Now()
 	rises, ok := c.lineage.latest(ref)
 	if !ok {
 		return
@@ -324,7 +324,7 @@ func (c *controller) hasReservedIP(match func(*unstructured.Unstructured) bool) 
 	if c.caches.reservedIPs == nil {
 		return false
 	}
-	for _, object := range c.caches.reservedIPs.GetStore().List() {
+	for _, object := range c.caches.reservedIPs.store.List() {
 		if u, ok := object.(*unstructured.Unstructured); ok && match(u) {
 			return true
 		}

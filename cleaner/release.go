@@ -50,7 +50,7 @@ func (c *controller) release(ctx context.Context, ep *danm.Endpoint) (time.Durat
 	return c.deleteOrphan(ctx, ep, network, decision)
 }
 
-func (c *controller) deleteOrphan(ctx context.Context, ep *danm.Endpoint, network *danm.Network, decision ownership.Decision) (time.Duration, error) {
+func (c *controller) deleteOrphan(ctx context.Context, ep *danm.Endpoint, network *openNetwork, decision ownership.Decision) (time.Duration, error) {
 	// Asked before the delete, because its event makes the state go.
 	st := c.state.get(ep.UID)
 	err := c.deleteEndpoint(ctx, ep)
@@ -88,15 +88,14 @@ const batchDelay = 100 * time.Millisecond
 // handOnBits queues the addresses of a deleted endpoint for clearing. network
 // is what the cache has; which bit an address is, is checked again on the
 // network that is patched.
-func (c *controller) handOnBits(ep *danm.Endpoint, network *danm.Network, o owner) {
+func (c *controller) handOnBits(ep *danm.Endpoint, network *openNetwork, o owner) {
 	addrs, err := ep.Addresses()
 	if err != nil {
 		c.log.Info("cannot read addresses, bits left to the sweep", "cause", err.Error())
 		return
 	}
-	pools := openPools(network)
 	for _, addr := range addrs {
-		if b, ok := pools.find(addr); ok {
+		if b, ok := network.pools.find(addr); ok {
 			c.bits.addClear(network.Ref(), b, clearRequest{endpoint: ep, addr: addr, aliveAt: o.aliveAt})
 		}
 	}

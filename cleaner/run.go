@@ -51,10 +51,9 @@ func Run(ctx context.Context, cfg Config) error {
 		return runLeading(ctx, cfg, core, dyn, m, &record.FakeRecorder{})
 	}
 	lead := func(ctx context.Context) error {
-		broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-		defer broadcaster.Shutdown()
-		broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: core.CoreV1().Events("")})
-		return runLeading(ctx, cfg, core, dyn, m, broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: LeaseName}))
+		events := &lateEvents{ctx: ctx, core: core}
+		defer events.close()
+		return runLeading(ctx, cfg, core, dyn, m, events)
 	}
 	if !cfg.LeaderElect {
 		return lead(ctx)
@@ -185,7 +184,7 @@ func newElector(cfg Config, leases coordinationv1.LeasesGetter, onStarted func(c
 
 // runLeading runs one controller after the other until the context ends: a new
 // one starts whenever the cluster begins to serve other DANM resources.
-func runLeading(ctx context.Context, cfg Config, core coreAPI, dyn dynamic.Interface, m *metrics, events record.EventRecorder) error {
+func runLeading(ctx context.Context, cfg Config, core coreAPI, dyn dynamic.Interface, m *metrics, events eventWriter) error {
 	m.leading.Set(1)
 	defer m.leading.Set(0)
 	defer m.stock.replace(nil)
@@ -194,11 +193,7 @@ func runLeading(ctx context.Context, cfg Config, core coreAPI, dyn dynamic.Inter
 		if err != nil {
 			return nil // the context ended
 		}
-		c, err := newController(clients{core: core, danm: danm.NewClient(dyn, found.group)}, cfg, found, m, events)
-		if err != nil {
-			return err
-		}
-		err = c.run(ctx)
+		err = newController(clients{core: core, danm: danm.NewClient(dyn, found.group)}, cfg, found, m, events).run(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil

@@ -85,14 +85,14 @@ func (s *stock) Collect(to chan<- prometheus.Metric) {
 func (c *controller) countStock() {
 	counted := map[poolKey]*poolStock{}
 	for _, informer := range c.caches.networks {
-		for _, object := range informer.GetStore().List() {
-			if n, ok := object.(*danm.Network); ok {
+		for _, object := range informer.store.List() {
+			if n, ok := object.(*openNetwork); ok {
 				c.countNetwork(counted, n)
 			}
 		}
 	}
 	suspects, held := c.state.suspects(), c.state.held()
-	for _, object := range c.caches.endpoints.GetStore().List() {
+	for _, object := range c.caches.endpoints.store.List() {
 		ep, ok := object.(*danm.Endpoint)
 		if !ok {
 			continue
@@ -111,9 +111,9 @@ func (c *controller) countStock() {
 	c.metrics.stock.replace(counted)
 }
 
-func (c *controller) countNetwork(counted map[poolKey]*poolStock, n *danm.Network) {
+func (c *controller) countNetwork(counted map[poolKey]*poolStock, n *openNetwork) {
 	ref := n.Ref()
-	for family, pool := range openPools(n) {
+	for family, pool := range n.pools {
 		counted[poolKey{ref, family}] = &poolStock{usage: pool.Usage()}
 	}
 	for b := range c.orphans.since(ref) {

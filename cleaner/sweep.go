@@ -49,7 +49,9 @@ func (c *controller) sweep(ctx context.Context) error {
 	c.noticeOrphans()
 	c.noticeDuplicates()
 	c.takeStock()
-	c.countStock()
+	if c.cfg.Registry != nil { // else nobody can read it
+		c.countStock()
+	}
 	c.rosters.expire(c.clock.Now())
 	suspects := c.state.suspects()
 	c.metrics.suspects.Set(float64(len(suspects)))
@@ -83,7 +85,7 @@ func (c *controller) listOwners(ctx context.Context, suspects map[types.UID]bool
 	}
 	c.breaker.setTruncated("")
 	ownerless := map[types.UID]bool{}
-	for _, object := range c.caches.endpoints.GetStore().List() {
+	for _, object := range c.caches.endpoints.store.List() {
 		ep, ok := object.(*danm.Endpoint)
 		if !ok {
 			continue
@@ -176,7 +178,7 @@ func (c *controller) reportBreaker() {
 // them is right cannot be known from here, so nothing is released (R6).
 func (c *controller) noticeDuplicates() {
 	now := map[string]bool{}
-	for _, key := range c.caches.endpoints.GetIndexer().ListIndexFuncValues(byAddress) {
+	for _, key := range c.caches.index.ListIndexFuncValues(byAddress) {
 		holders := c.livingHolders(key)
 		if len(holders) < 2 || c.isShareable(holders[0], key) {
 			continue
@@ -226,7 +228,7 @@ func (c *controller) isShareable(ep *danm.Endpoint, key string) bool {
 func (c *controller) takeStock() {
 	broken, exists := 0, map[types.UID]bool{}
 	for _, informer := range c.caches.all() {
-		for _, object := range informer.GetStore().List() {
+		for _, object := range informer.store.List() {
 			switch o := object.(type) {
 			case *malformed:
 				broken++

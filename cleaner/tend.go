@@ -22,7 +22,7 @@ func (c *controller) tend(ctx context.Context, ep *danm.Endpoint) (time.Duration
 	if !ok {
 		return 0, nil
 	}
-	ps := openPools(network)
+	ps := network.pools
 	if isMissing(ps, ep) {
 		if !c.cfg.scope.Repairs(ep.UID) {
 			return 0, nil

@@ -35,7 +35,7 @@ func (c *controller) isAwaited(ep *danm.Endpoint, pod *corev1.Pod) bool {
 		return false
 	}
 	network, ok := c.caches.network(ep.Network())
-	return ok && asksFor(c.danm.Group, pod, ep) && c.hasProof(ep, openPools(network))
+	return ok && asksFor(c.danm.Group, pod, ep) && c.hasProof(ep, network.pools)
 }
 
 // asksFor tells whether the pod's annotation names an address of the endpoint.

@@ -47,8 +47,6 @@ func TestASuccessorThatWaitsForItsAddressShortensTheQuarantine(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := testController(t)
-			informer := cache.NewSharedIndexInformer(nil, nil, 0, cache.Indexers{})
-			c.caches.networks[danm.DanmNet] = informer
 			network := networkWith(t, address)
 			c.lineage.observe(network)
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
@@ -58,7 +56,7 @@ func TestASuccessorThatWaitsForItsAddressShortensTheQuarantine(t *testing.T) {
 			ep := endpointOf("old", "ss-0", "1")
 			ep.Spec.NetworkName, ep.Spec.Host, ep.Spec.Interface.Address = "net", "node", address+"/24"
 			for store, object := range map[cache.Store]any{
-				c.caches.pods.GetStore(): trimmed(t, tt.successor), c.caches.nodes.GetStore(): node, informer.GetStore(): network,
+				c.caches.pods.store: trimmed(t, tt.successor), c.caches.nodes.store: node, c.caches.networks[danm.DanmNet].store: opened(network),
 			} {
 				if err := store.Add(object); err != nil {
 					t.Fatal(err)

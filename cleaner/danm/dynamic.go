@@ -20,7 +20,9 @@ import (
 // whatever is unusual goes client-go's way. It understands one more encoding, if
 // one is given.
 func NewDynamic(config *rest.Config, more *runtime.SerializerInfo) (dynamic.Interface, error) {
+	agent := config.UserAgent
 	config = dynamic.ConfigFor(config)
+	config.UserAgent = agent // none is no reason for client-go's own, which has each request copied
 	config.NegotiatedSerializer = newOnceReader(config.NegotiatedSerializer)
 	config = WithEncoding(config, more)
 	config.GroupVersion = nil

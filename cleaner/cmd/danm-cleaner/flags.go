@@ -80,6 +80,15 @@ func (f *flags) config() (cleaner.Config, error) {
 }
 
 func (f *flags) restConfig() (*rest.Config, error) {
+	config, err := f.access()
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = cleaner.LeaseName // managedFields and audit logs tell it as the writer
+	return config, nil
+}
+
+func (f *flags) access() (*rest.Config, error) {
 	if f.kubeconfig == "" {
 		config, err := rest.InClusterConfig()
 		if err != nil {

@@ -36,8 +36,10 @@ func runCanary(ctx context.Context, name string, c canary.Config) error {
 		return canary.Run(ctx, name, c)
 	}
 	c.Logger.Info("canary started", "canary", name, "defect", canary.Defect(name))
+	config := rest.CopyConfig(c.REST)
+	config.UserAgent = cleaner.LeaseName // as the shipped program has
 	return cleaner.Run(ctx, spoil(cleaner.Config{
-		REST: c.REST, Group: c.Group, Logger: c.Logger,
+		REST: config, Group: c.Group, Logger: c.Logger,
 		ReleaseQuarantine: defaultReleaseQuarantine, OrphanQuarantine: defaultOrphanQuarantine,
 	}, change))
 }
