@@ -105,6 +105,7 @@ func (f *faults) at(p point, what string) *fault {
 	if strikes != nil {
 		strikes.left--
 		strikes.fired = true
+		f.world.stirred++
 	}
 	return strikes
 }
@@ -176,6 +177,7 @@ func (f *faults) healDue(all bool) {
 	}
 	f.heals = kept
 	for _, do := range due {
+		f.world.stirred++
 		do()
 	}
 }

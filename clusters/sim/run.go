@@ -104,7 +104,7 @@ func (w *world) act() {
 		w.step(time.Time{})
 	}
 	synctest.Wait()
-	w.inbox.empty()
+	w.stirred += w.inbox.empty()
 	w.faults.healDue(true)
 }
 
@@ -156,7 +156,7 @@ func (w *world) lastSteps() string {
 // that was chosen; not beyond until, if that is set.
 func (w *world) step(until time.Time) {
 	synctest.Wait()
-	w.inbox.empty()
+	w.stirred += w.inbox.empty()
 	w.strike()
 	w.faults.healDue(false)
 	options := w.collect(until)
@@ -380,25 +380,50 @@ func (w *world) collect(until time.Time) []option {
 	w.scratch = w.scratch[:0]
 	w.collectEvents()
 	w.collectCalls()
-	offer := func(actor, what, object string, do func()) {
-		w.scratch = append(w.scratch, option{kind: worldStep, actor: actor, key: what, object: object, do: do})
-	}
-	w.kubelets(offer)
-	w.controllers(offer)
-	w.replicas(offer)
-	if w.phase == acting {
-		w.userSteps(offer)
-	} else {
-		w.lastForceDeletes(offer)
-		w.lastFences(offer)
-		w.lastReturns(offer)
-	}
+	w.scratch = append(w.scratch, w.collectOwn()...)
 	if len(w.scratch) > 0 && w.phase == acting {
 		for i, d := range timeSteps {
 			w.scratch = append(w.scratch, option{kind: passTime, actor: "time", key: timeKeys[i], pause: d})
 		}
 	}
 	return w.scratch
+}
+
+// moment is everything that the steps of the world depend on.
+type moment struct {
+	at      time.Time
+	rv      int64 // of the last commit
+	stirred int
+	phase   phase
+}
+
+// collectOwn lists the steps of the world, and looks anew only if something has
+// changed since it looked: most of what is granted are reads and events.
+func (w *world) collectOwn() []option {
+	now := moment{time.Now(), w.server.ResourceVersion(), w.stirred, w.phase}
+	if w.ownAsOf == now {
+		return w.own
+	}
+	w.own = w.own[:0]
+	w.offerOwn(func(actor, what, object string, do func()) {
+		w.own = append(w.own, option{kind: worldStep, actor: actor, key: what, object: object, do: do})
+	})
+	// The look itself may have taken steps of the user's that only wait.
+	w.ownAsOf = moment{now.at, now.rv, w.stirred, w.phase}
+	return w.own
+}
+
+func (w *world) offerOwn(offer offer) {
+	w.kubelets(offer)
+	w.controllers(offer)
+	w.replicas(offer)
+	if w.phase == acting {
+		w.userSteps(offer)
+		return
+	}
+	w.lastForceDeletes(offer)
+	w.lastFences(offer)
+	w.lastReturns(offer)
 }
 
 func (w *world) collectEvents() {
@@ -449,6 +474,7 @@ func (w *world) grant(o option) {
 		}
 	case worldStep:
 		w.steps.World++
+		w.stirred++
 		o.do()
 	case passTime:
 		w.steps.Time++

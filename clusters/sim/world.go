@@ -78,6 +78,9 @@ type world struct {
 	inbox   inbox
 	group   sync.WaitGroup // every goroutine of the world
 	scratch []option       // reused
+	own     []option       // steps of the world as of some moment
+	ownAsOf moment         // which
+	stirred int            // changes of the world that no commit shows
 	parked  []*call        // reused
 	granted []*call        // since the last look
 	worker  string         // replica of the cleaner that wrote last
@@ -113,14 +116,14 @@ func (b *inbox) put(key string, report func()) {
 	b.keys, b.done = append(b.keys, key), append(b.done, report)
 }
 
-// empty runs all reports in the order of their keys.
-func (b *inbox) empty() {
+// empty runs all reports in the order of their keys, and returns how many.
+func (b *inbox) empty() int {
 	b.mu.Lock()
 	keys, done := b.keys, b.done
 	b.keys, b.done = nil, nil
 	b.mu.Unlock()
 	if len(keys) == 0 {
-		return
+		return 0
 	}
 	order := make([]int, len(keys))
 	for i := range order {
@@ -130,6 +133,7 @@ func (b *inbox) empty() {
 	for _, i := range order {
 		done[i]()
 	}
+	return len(order)
 }
 
 func newWorld(plan schedule.Simulation, o Options) (*world, error) {

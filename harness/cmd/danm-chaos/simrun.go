@@ -32,7 +32,7 @@ const defaultSeeds = "1-1000"
 // lives, which is little. A limit on memory alone would be worse: the runtime
 // then returns pages that it needs again at once.
 const (
-	workerGC     = "1200"
+	workerGC     = "2000"
 	workerMemory = "1GiB" // whatever happens
 )
 
