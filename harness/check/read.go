@@ -195,6 +195,8 @@ func (r *reader) metadata(d *document) {
 		switch string(f) {
 		case "name", "namespace", "uid":
 			r.text()
+		case "labels", "annotations":
+			r.texts(nil)
 		case "creationTimestamp":
 			r.moment()
 		case "resourceVersion":
