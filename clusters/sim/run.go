@@ -3,7 +3,6 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"math/rand"
 	"net/http"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
@@ -276,16 +276,18 @@ func (w *world) outcome(began time.Time) Outcome {
 
 // digest is a hash over everything that happened and when.
 func (w *world) digest() uint64 {
-	h := fnv.New64a()
-	for _, line := range w.trace {
-		h.Write([]byte(line))
-		h.Write([]byte{'\n'})
+	h := xxhash.New() // whose methods never fail
+	for _, step := range w.trace {
+		_, _ = h.WriteString(step)
+		_, _ = h.WriteString("\n")
 	}
+	var moment []byte // reused
 	for i := range w.record.records {
 		r := &w.record.records[i]
-		h.Write(strconv.AppendInt(nil, r.Time.UnixNano(), 36))
+		moment = strconv.AppendInt(moment[:0], r.Time.UnixNano(), 36)
+		_, _ = h.Write(moment)
 		if r.Write != nil {
-			h.Write(r.Write.Object)
+			_, _ = h.Write(r.Write.Object)
 		}
 	}
 	return h.Sum64()

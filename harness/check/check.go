@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/harness/history"
 )
 
@@ -63,6 +64,7 @@ type judge struct {
 	lives        []*life
 	lastSnapshot time.Time
 	ghosts       map[string]bool // sandboxes without pod that were told of, by ID
+	scratch      danm.Endpoint   // the one that is being read
 
 	report   Report
 	unknowns map[Invariant]int

@@ -43,19 +43,18 @@ func isUnresolved(a *history.Audit) bool {
 func isSuccess(a *history.Audit) bool { return a.Code >= 200 && a.Code < 300 && !a.DryRun }
 
 func indexRequests(records []history.Record) *requests {
-	q := &requests{
-		writesOf: map[version][]*request{}, deletesOf: map[string]*request{},
-		deletes: map[objectKey][]*request{}, collections: map[objectKey][]*request{},
-		unresolved: map[objectKey][]*request{}, podDeletes: map[string]time.Time{},
-	}
 	n := 0
 	for i := range records {
 		if records[i].Audit != nil {
 			n++
 		}
 	}
+	q := &requests{
+		all: make([]*request, 0, n), writesOf: make(map[version][]*request, n), deletesOf: map[string]*request{},
+		deletes: map[objectKey][]*request{}, collections: map[objectKey][]*request{},
+		unresolved: map[objectKey][]*request{}, podDeletes: map[string]time.Time{},
+	}
 	all := make([]request, 0, n)
-	q.all = make([]*request, 0, n)
 	for i := range records {
 		if a := records[i].Audit; a != nil {
 			all = append(all, request{Audit: a, record: records[i].N})

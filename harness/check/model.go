@@ -214,8 +214,8 @@ func (j *judge) applyEndpoint(w *write) {
 }
 
 func (j *judge) readEndpoint(w *write) *endpoint {
-	var object danm.Endpoint
-	if err := decodeEndpoint(w.Object, &object); err != nil {
+	object := &j.scratch
+	if err := decodeEndpoint(w.Object, object); err != nil {
 		j.unknownf(HistoryComplete, "%s at rv %d cannot be read: %v", w.key(), w.RV, err)
 	}
 	object.Namespace, object.Name = w.Namespace, w.Name

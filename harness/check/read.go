@@ -125,8 +125,9 @@ func (r *reader) texts(all map[string]string) map[string]string {
 	return all
 }
 
-// decodeEndpoint reads what the model keeps of an endpoint.
+// decodeEndpoint reads what the model keeps of an endpoint, whatever e was before.
 func decodeEndpoint(data []byte, e *danm.Endpoint) error {
+	*e = danm.Endpoint{}
 	r := reader{data: data}
 	if r.endpoint(e); r.isWhole() {
 		return nil
@@ -195,6 +196,8 @@ func (r *reader) metadata(d *document) {
 		switch string(f) {
 		case "name", "namespace", "uid":
 			r.text()
+		case "labels", "annotations":
+			r.texts(nil)
 		case "creationTimestamp":
 			r.moment()
 		case "resourceVersion":
