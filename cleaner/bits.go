@@ -201,7 +201,7 @@ func (c *controller) clearReleased(ctx context.Context, ref danm.NetworkRef) (ti
 	if len(requests) == 0 {
 		return 0, nil
 	}
-	isSetAside, err := c.liveReservedIPs(ctx)
+	reserved, err := c.liveReservedIPs(ctx)
 	if err != nil {
 		c.putBack(ref, requests)
 		return 0, err
@@ -225,7 +225,7 @@ func (c *controller) clearReleased(ctx context.Context, ref danm.NetworkRef) (ti
 	cleared := map[bit]clearRequest{}
 	for _, b := range sortedBits(requests) {
 		r := requests[b]
-		if why := c.whyNotClear(network, ps, b, r, rises, isSetAside); why != "" {
+		if why := c.whyNotClear(network, ps, b, r, rises, reserved.setAside); why != "" {
 			c.log.V(1).Info("bit left alone", "network", ref.String(), "address", r.addr.String(), "why", why)
 			continue
 		}
