@@ -155,12 +155,12 @@ func (c *controller) finish(ctx context.Context) {
 // have seen, or the context's error. There is no time-out after which an
 // incomplete cache would do.
 func (c *controller) waitForSync(ctx context.Context) error {
-	var synced []cache.InformerSynced
 	for _, informer := range c.caches.all() {
-		synced = append(synced, informer.HasSynced)
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return fmt.Errorf("waiting for caches: %w", context.Cause(ctx))
+		select {
+		case <-informer.HasSyncedChecker().Done():
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for caches: %w", context.Cause(ctx))
+		}
 	}
 	return nil
 }
