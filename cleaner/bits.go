@@ -17,10 +17,12 @@ import (
 )
 
 // lagTriesMax bounds how often a clear waits for the network watch to catch up
-// with a live read before the bit is left to the sweep.
+// with a live read before the bit is left to the sweep. No number of lagDelays is
+// another delay: where a repair becomes due at the very moment of such a try,
+// chance decides whether it is part of that.
 const (
 	lagTriesMax = 20
-	lagDelay    = 100 * time.Millisecond
+	lagDelay    = 97 * time.Millisecond
 )
 
 // pools are the parsed families of one network.
