@@ -17,10 +17,12 @@ import (
 )
 
 // lagTriesMax bounds how often a clear waits for the network watch to catch up
-// with a live read before the bit is left to the sweep.
+// with a live read before the bit is left to the sweep. No number of lagDelays is
+// another delay: where a repair becomes due at the very moment of such a try,
+// chance decides whether it is part of that.
 const (
 	lagTriesMax = 20
-	lagDelay    = 100 * time.Millisecond
+	lagDelay    = 97 * time.Millisecond
 )
 
 // pools are the parsed families of one network.
@@ -201,7 +203,7 @@ func (c *controller) clearReleased(ctx context.Context, ref danm.NetworkRef) (ti
 	if len(requests) == 0 {
 		return 0, nil
 	}
-	isSetAside, err := c.liveReservedIPs(ctx)
+	reserved, err := c.liveReservedIPs(ctx)
 	if err != nil {
 		c.putBack(ref, requests)
 		return 0, err
@@ -225,7 +227,7 @@ func (c *controller) clearReleased(ctx context.Context, ref danm.NetworkRef) (ti
 	cleared := map[bit]clearRequest{}
 	for _, b := range sortedBits(requests) {
 		r := requests[b]
-		if why := c.whyNotClear(network, ps, b, r, rises, isSetAside); why != "" {
+		if why := c.whyNotClear(network, ps, b, r, rises, reserved.setAside); why != "" {
 			c.log.V(1).Info("bit left alone", "network", ref.String(), "address", r.addr.String(), "why", why)
 			continue
 		}

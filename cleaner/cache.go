@@ -41,22 +41,21 @@ type listeners struct{ pods, endpoints, networks cache.ResourceEventHandler }
 // caches are the informers' stores. What they say may be old: enough to
 // suspect, never enough to release.
 type caches struct {
-	pods        informer
-	nodes       informer
-	endpoints   informer
-	index       cache.Indexer // of the endpoints
-	networks    map[danm.NetworkKind]informer
-	reservedIPs *informer // nil where the cluster has none
+	pods      informer
+	nodes     informer
+	endpoints informer
+	index     cache.Indexer // of the endpoints
+	networks  map[danm.NetworkKind]informer
 }
 
 func newCaches(cl clients, have map[string]bool, l *lineage, hear listeners) *caches {
 	c := &caches{networks: map[danm.NetworkKind]informer{}}
-	api, nobody := cl.core.CoreV1().RESTClient(), cache.ResourceEventHandlerFuncs{}
+	api := cl.core.CoreV1().RESTClient()
 	c.pods = newInformer(cache.InformerOptions{
 		ListerWatcher: coreListWatch(api, "/api/v1/pods"), ObjectType: &corev1.Pod{}, Transform: trimPod, Handler: hear.pods,
 	})
 	c.nodes = newInformer(cache.InformerOptions{
-		ListerWatcher: coreListWatch(api, "/api/v1/nodes"), ObjectType: &corev1.Node{}, Transform: trimNode, Handler: nobody,
+		ListerWatcher: coreListWatch(api, "/api/v1/nodes"), ObjectType: &corev1.Node{}, Transform: trimNode, Handler: cache.ResourceEventHandlerFuncs{},
 	})
 	c.endpoints = newInformer(cache.InformerOptions{
 		ListerWatcher: listWatch(cl.danm.Endpoints("")), ObjectType: &unstructured.Unstructured{},
@@ -70,13 +69,6 @@ func newCaches(cl clients, have map[string]bool, l *lineage, hear listeners) *ca
 				Transform: transformNetwork(kind), Handler: hear.networks,
 			})
 		}
-	}
-	if have[danm.ReservedIPResource] {
-		reserved := newInformer(cache.InformerOptions{
-			ListerWatcher: listWatch(cl.danm.Dynamic.Resource(cl.danm.Group.Resource(danm.ReservedIPResource))),
-			ObjectType:    &unstructured.Unstructured{}, Handler: nobody,
-		})
-		c.reservedIPs = &reserved
 	}
 	return c
 }
@@ -93,9 +85,6 @@ func (c *caches) all() []informer {
 		if network, ok := c.networks[kind]; ok {
 			list = append(list, network)
 		}
-	}
-	if c.reservedIPs != nil {
-		list = append(list, *c.reservedIPs)
 	}
 	return list
 }

@@ -115,7 +115,7 @@ func TestReservedIPsAreKept(t *testing.T) {
 	c.danm.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		c.danm.Group.Resource(danm.ReservedIPResource): "ReservedIPList",
 	}, u)
-	isSetAside, err := c.liveReservedIPs(t.Context()) // the cache has not heard of it
+	reserved, err := c.liveReservedIPs(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestReservedIPsAreKept(t *testing.T) {
 	ps := openPools(n)
 	b, _ := ps.find(ps.addr(bit{danm.IPv4, 5}))
 	r := clearRequest{endpoint: endpointOf("e", "p", "1"), addr: ps.addr(b), aliveAt: second(10)}
-	if why := c.whyNotClear(n, ps, b, r, map[bit]rise{b: {since: second(1)}}, isSetAside); why != "ReservedIP" {
+	if why := c.whyNotClear(n, ps, b, r, map[bit]rise{b: {since: second(1)}}, reserved.setAside); why != "ReservedIP" {
 		t.Errorf("got %q, want ReservedIP", why)
 	}
 }

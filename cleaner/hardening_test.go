@@ -38,7 +38,12 @@ func FuzzReconcile(f *testing.F) {
 		c := testController(t)
 		put(t, c.caches.endpoints.store, danm.EndpointKind, "odd", endpoint, transformEndpoint, c.endpointChanged)
 		put(t, c.caches.networks[danm.DanmNet].store, string(danm.DanmNet), "net", network, transformNetwork(danm.DanmNet), func(o any) { c.networkChanged(nil, o) })
-		put(t, c.caches.reservedIPs.store, "ReservedIP", "vip", reserved, nil, nil)
+		if u, ok := objectOf("ReservedIP", "vip", reserved); ok {
+			vip, a := reservedIPs{u}, netip.MustParseAddr("10.0.0.5")
+			if vip.share(testRef, a) && !vip.setAside(testRef, a) {
+				t.Error("an address is shared, but not set aside")
+			}
+		}
 		healthy := endpointOf("healthy", "ss-0", "1")
 		if err := c.caches.endpoints.store.Add(healthy); err != nil {
 			t.Fatal(err)
@@ -47,7 +52,7 @@ func FuzzReconcile(f *testing.F) {
 			_, _ = c.reconcileEndpoint(ended, "ns/odd")
 			_, _ = c.reconcileNetwork(ended, testRef)
 			c.noticeOrphans()
-			c.noticeDuplicates()
+			c.noticeDuplicates(ended)
 			c.takeStock()
 		}
 		after, err := c.reconcileEndpoint(ended, "ns/healthy")
@@ -60,9 +65,25 @@ func FuzzReconcile(f *testing.F) {
 // put brings an object into a cache the way an informer does.
 func put(t *testing.T, store cache.Store, kind, name string, data []byte, transform cache.TransformFunc, changed func(any)) {
 	t.Helper()
+	u, ok := objectOf(kind, name, data)
+	if !ok {
+		return
+	}
+	object, err := transform(u)
+	if err != nil {
+		t.Fatalf("a transform that fails stops the informer: %v", err)
+	}
+	if err := store.Add(object); err != nil {
+		t.Fatal(err)
+	}
+	changed(object)
+}
+
+// objectOf returns an object of any content, false if no API server sends such.
+func objectOf(kind, name string, data []byte) (*unstructured.Unstructured, bool) {
 	u := &unstructured.Unstructured{}
 	if json.Unmarshal(data, &u.Object) != nil || u.Object == nil {
-		return // no API server sends that
+		return nil, false
 	}
 	if _, ok := u.Object["metadata"].(map[string]any); !ok {
 		u.Object["metadata"] = map[string]any{}
@@ -70,19 +91,7 @@ func put(t *testing.T, store cache.Store, kind, name string, data []byte, transf
 	u.SetKind(kind)
 	u.SetNamespace("ns")
 	u.SetName(name)
-	object := any(u)
-	if transform != nil {
-		var err error
-		if object, err = transform(u); err != nil {
-			t.Fatalf("a transform that fails stops the informer: %v", err)
-		}
-	}
-	if err := store.Add(object); err != nil {
-		t.Fatal(err)
-	}
-	if changed != nil {
-		changed(object)
-	}
+	return u, true
 }
 
 func TestMemoryOfWhatIsGoneIsGivenBack(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -168,7 +167,7 @@ func (c *controller) clearOrphans(ctx context.Context, ref danm.NetworkRef) erro
 	if err != nil {
 		return err
 	}
-	isSetAside, err := c.liveReservedIPs(ctx)
+	reserved, err := c.liveReservedIPs(ctx)
 	if err != nil {
 		return err
 	}
@@ -185,7 +184,7 @@ func (c *controller) clearOrphans(ctx context.Context, ref danm.NetworkRef) erro
 	for _, b := range sortedBits(ripe) {
 		r, set := rises[b]
 		if !set || !ps.isSet(b) || ps.isReserved(b) || r.since.After(ripe[b]) || claims[ps.addr(b)] ||
-			isSetAside(ref, ps.addr(b)) || !c.cfg.scope.Clears(ref, ps.addr(b)) {
+			reserved.setAside(ref, ps.addr(b)) || !c.cfg.scope.Clears(ref, ps.addr(b)) {
 			continue
 		}
 		ps[b.family].Clear(b.index)
@@ -299,35 +298,4 @@ func (c *controller) liveClaims(ctx context.Context, ref danm.NetworkRef) (map[n
 		return nil, fmt.Errorf("listing endpoints of %s: %w", ref, err)
 	}
 	return claims, nil
-}
-
-// setAside tells whether a ReservedIP keeps an address of a network.
-type setAside func(danm.NetworkRef, netip.Addr) bool
-
-// liveReservedIPs lists what is set aside. A ReservedIP needs no endpoint, so
-// that a cache which is behind would make its bit an orphan, or free it with the
-// last endpoint that had it.
-func (c *controller) liveReservedIPs(ctx context.Context) (setAside, error) {
-	var all []*unstructured.Unstructured
-	if c.caches.reservedIPs != nil {
-		list := c.danm.Dynamic.Resource(c.danm.Group.Resource(danm.ReservedIPResource)).List
-		if err := eachPage(ctx, list, func(u *unstructured.Unstructured) error { all = append(all, u); return nil }); err != nil {
-			return nil, fmt.Errorf("listing ReservedIPs: %w", err)
-		}
-	}
-	return func(ref danm.NetworkRef, a netip.Addr) bool {
-		return slices.ContainsFunc(all, func(u *unstructured.Unstructured) bool { return danm.ReservesAddress(u, ref, a) })
-	}, nil
-}
-
-func (c *controller) hasReservedIP(match func(*unstructured.Unstructured) bool) bool {
-	if c.caches.reservedIPs == nil {
-		return false
-	}
-	for _, object := range c.caches.reservedIPs.store.List() {
-		if u, ok := object.(*unstructured.Unstructured); ok && match(u) {
-			return true
-		}
-	}
-	return false
 }

@@ -47,7 +47,7 @@ func (c *controller) sweepUntilDone(ctx context.Context) error {
 
 func (c *controller) sweep(ctx context.Context) error {
 	c.noticeOrphans()
-	c.noticeDuplicates()
+	c.noticeDuplicates(ctx)
 	c.takeStock()
 	if c.cfg.Registry != nil { // else nobody can read it
 		c.countStock()
@@ -172,56 +172,6 @@ func (c *controller) reportBreaker() {
 		}
 	}
 	c.frozenWhy = why
-}
-
-// noticeDuplicates reports addresses that several living pods hold. Which of
-// them is right cannot be known from here, so nothing is released (R6).
-func (c *controller) noticeDuplicates() {
-	now := map[string]bool{}
-	for _, key := range c.caches.index.ListIndexFuncValues(byAddress) {
-		holders := c.livingHolders(key)
-		if len(holders) < 2 || c.isShareable(holders[0], key) {
-			continue
-		}
-		now[key] = true
-		if c.duplicated[key] {
-			continue
-		}
-		for i, ep := range holders {
-			other := holders[(i+1)%len(holders)]
-			c.log.Info("address held by several living pods", "address", addressText(ep), "network", ep.Network().String(),
-				"endpoint", ep.Namespace+"/"+ep.Name, "pod", ep.Namespace+"/"+ep.Spec.Pod, "otherPod", other.Namespace+"/"+other.Spec.Pod)
-			c.events.Eventf(endpointReference(c.danm.Group, ep), corev1.EventTypeWarning, "DuplicateAddress",
-				"%s is also held by pod %s/%s", addressText(ep), other.Namespace, other.Spec.Pod)
-			c.events.Eventf(ownerReference(ep), corev1.EventTypeWarning, "DuplicateAddress",
-				"%s is also held by pod %s/%s", addressText(ep), other.Namespace, other.Spec.Pod)
-		}
-	}
-	c.duplicated = now
-	c.metrics.duplicates.Set(float64(len(now)))
-}
-
-func (c *controller) livingHolders(key string) []*danm.Endpoint {
-	var living []*danm.Endpoint
-	owners := map[types.UID]bool{}
-	for _, ep := range c.caches.endpointsBy(byAddress, key) {
-		pod, ok := c.caches.pod(ep.Namespace, ep.Spec.Pod)
-		if ok && pod.UID == ep.Spec.PodUID && isVouching(pod) && !owners[pod.UID] {
-			owners[pod.UID] = true
-			living = append(living, ep)
-		}
-	}
-	return living
-}
-
-func (c *controller) isShareable(ep *danm.Endpoint, key string) bool {
-	addrs, _ := ep.Addresses()
-	for _, a := range addrs {
-		if addressKey(ep.Network(), a) == key {
-			return c.hasReservedIP(func(u *unstructured.Unstructured) bool { return danm.SharesAddress(u, ep.Network(), a) })
-		}
-	}
-	return false
 }
 
 // takeStock counts what cannot be read and forgets endpoints that are gone.

@@ -226,7 +226,7 @@ func TestTheRightsAreExactlyThese(t *testing.T) {
 			`["` + own + `"] [danmeps danmnets tenantnetworks clusternetworks] [get list watch]`,
 			`["` + own + `"] [danmeps] [delete]`,
 			`["` + own + `"] [danmnets tenantnetworks clusternetworks] [patch]`,
-			`["` + own + `"] [reservedips] [list watch]`,
+			`["` + own + `"] [reservedips] [list]`,
 			`["coordination.k8s.io"] [leases] [create]`,
 			`["coordination.k8s.io"] [leases] [get update] danm-cleaner`,
 		}
