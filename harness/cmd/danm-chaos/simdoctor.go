@@ -16,9 +16,9 @@ import (
 	"github.com/danm-chaos/danm-chaos/harness/search"
 )
 
-// workerNeeds is what a worker should be able to use. In 300 seeds of all
-// scenarios none grew beyond 180 MiB.
-const workerNeeds = 256 << 20
+// workerNeeds is what a worker should be able to use. In 2,000 seeds of all
+// scenarios none grew beyond 310 MiB.
+const workerNeeds = 384 << 20
 
 // examineSim looks at what searches with the simulator need of this machine.
 func examineSim(ctx context.Context) []controlplane.Finding {
