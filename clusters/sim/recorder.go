@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
@@ -17,6 +18,18 @@ import (
 type recorder struct {
 	records []history.Record
 	last    time.Time
+	// digest is a hash over every step and every record with its time. It is
+	// taken on the way, while the processor has them at hand.
+	digest  *xxhash.Digest
+	scratch []byte
+}
+
+func newRecorder() *recorder { return &recorder{digest: xxhash.New()} }
+
+// hashStep adds a step to the digest, whose methods never fail.
+func (r *recorder) hashStep(step string) {
+	_, _ = r.digest.WriteString(step)
+	_, _ = r.digest.WriteString("\n")
 }
 
 func (r *recorder) moment() time.Time {
@@ -31,6 +44,11 @@ func (r *recorder) moment() time.Time {
 func (r *recorder) add(record history.Record) {
 	record.Time, record.N = r.moment(), uint64(len(r.records)+1)
 	r.records = append(r.records, record)
+	r.scratch = strconv.AppendInt(r.scratch[:0], record.Time.UnixNano(), 36)
+	_, _ = r.digest.Write(r.scratch)
+	if record.Write != nil {
+		_, _ = r.digest.Write(record.Write.Object)
+	}
 }
 
 // isRecorded tells whether writes of the resource belong into the history, with

@@ -6,13 +6,11 @@ import (
 	"math/rand"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/danm-chaos/danm-chaos/clusters/sim/apiserver"
@@ -260,37 +258,19 @@ func (w *world) stop() {
 // note adds a step to the trace.
 func (w *world) note(what string) {
 	w.trace = append(w.trace, what)
+	w.record.hashStep(what)
 }
 
 func (w *world) outcome(began time.Time) Outcome {
 	out := Outcome{
 		Records: w.record.records, Choices: w.choices.taken, Widths: w.choices.widths, Steps: w.steps,
-		Virtual: time.Since(began), Reached: w.reached, Err: w.trouble, Digest: w.digest(),
+		Virtual: time.Since(began), Reached: w.reached, Err: w.trouble, Digest: w.record.digest.Sum64(),
 		Trace: w.trace, Story: shortened(w.story), Counts: counts(w.last),
 	}
 	for _, f := range w.faults.all {
 		out.Fired = append(out.Fired, f.fired)
 	}
 	return out
-}
-
-// digest is a hash over everything that happened and when.
-func (w *world) digest() uint64 {
-	h := xxhash.New() // whose methods never fail
-	for _, step := range w.trace {
-		_, _ = h.WriteString(step)
-		_, _ = h.WriteString("\n")
-	}
-	var moment []byte // reused
-	for i := range w.record.records {
-		r := &w.record.records[i]
-		moment = strconv.AppendInt(moment[:0], r.Time.UnixNano(), 36)
-		_, _ = h.Write(moment)
-		if r.Write != nil {
-			_, _ = h.Write(r.Write.Object)
-		}
-	}
-	return h.Sum64()
 }
 
 // seedGlobal makes what client-go draws from package math/rand repeatable. It

@@ -146,7 +146,7 @@ func newWorld(plan schedule.Simulation, o Options) (*world, error) {
 		return nil, err
 	}
 	w := &world{
-		plan: plan, options: o, gate: newGate(), record: &recorder{}, choices: newChooser(plan), variant: variant,
+		plan: plan, options: o, gate: newGate(), record: newRecorder(), choices: newChooser(plan), variant: variant,
 		pods: map[string]*corev1.Pod{}, endpoints: map[string]*danm.Endpoint{}, holders: map[netip.Addr]types.UID{}, retryPod: map[types.UID]time.Time{}, sandboxOwner: map[string]types.UID{}, hidden: map[string]*hidden{},
 		podNames: podNames(plan.World.Pods), replicasWanted: plan.World.Pods, reached: map[string]int{},
 	}
