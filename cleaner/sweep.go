@@ -46,8 +46,9 @@ func (c *controller) sweepUntilDone(ctx context.Context) error {
 }
 
 func (c *controller) sweep(ctx context.Context) error {
-	c.noticeOrphans()
-	c.noticeDuplicates(ctx)
+	claims := c.cachedClaims()
+	c.noticeOrphans(claims)
+	c.noticeDuplicates(ctx, claims)
 	c.takeStock()
 	if c.cfg.Registry != nil { // else nobody can read it
 		c.countStock()

@@ -4,6 +4,7 @@ import (
 	gojson "encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,10 +21,10 @@ import (
 // whatever is unusual goes client-go's way. It understands one more encoding, if
 // one is given.
 func NewDynamic(config *rest.Config, more *runtime.SerializerInfo) (dynamic.Interface, error) {
-	agent := config.UserAgent
-	config = dynamic.ConfigFor(config)
-	config.UserAgent = agent // none is no reason for client-go's own, which has each request copied
-	config.NegotiatedSerializer = newOnceReader(config.NegotiatedSerializer)
+	usual := usualEncodings()
+	config = rest.CopyConfig(config)
+	config.ContentType, config.AcceptContentTypes = usual.ContentType, usual.AcceptContentTypes
+	config.NegotiatedSerializer = usual.NegotiatedSerializer
 	config = WithEncoding(config, more)
 	config.GroupVersion = nil
 	config.APIPath = "/apis"
@@ -33,6 +34,13 @@ func NewDynamic(config *rest.Config, more *runtime.SerializerInfo) (dynamic.Inte
 	}
 	return dynamicClient{dynamic.New(client), client}, nil
 }
+
+// usualEncodings are client-go's for a dynamic client, with quicker decoders.
+var usualEncodings = sync.OnceValue(func() *rest.Config {
+	config := dynamic.ConfigFor(&rest.Config{})
+	config.NegotiatedSerializer = newOnceReader(config.NegotiatedSerializer)
+	return config
+})
 
 // onceReader is client-go's serializers with quicker decoders.
 type onceReader struct {
