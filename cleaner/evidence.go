@@ -9,8 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/danm-chaos/danm-chaos/cleaner/danm"
 	"github.com/danm-chaos/danm-chaos/cleaner/ownership"
@@ -172,7 +170,7 @@ func (c *controller) livePod(ctx context.Context, ep *danm.Endpoint) (*corev1.Po
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	pod, err := readPod(ctx, c.core.CoreV1(), ep.Namespace, ep.Spec.Pod)
+	pod, err := c.core.CoreV1().Pods(ep.Namespace).Get(ctx, ep.Spec.Pod, metav1.GetOptions{})
 	if isGone(err) {
 		return nil, nil
 	}
@@ -180,18 +178,6 @@ func (c *controller) livePod(ctx context.Context, ep *danm.Endpoint) (*corev1.Po
 		return nil, fmt.Errorf("reading pod %s/%s: %w", ep.Namespace, ep.Spec.Pod, err)
 	}
 	return pod, nil
-}
-
-// readPod reads what is read most. client-go puts a URL together from its parts
-// five times for each request, so it is given the whole, unless a name is one that
-// it refuses.
-func readPod(ctx context.Context, api typedcorev1.CoreV1Interface, namespace, name string) (*corev1.Pod, error) {
-	if namespace == "" || len(rest.IsValidPathSegmentName(namespace)) > 0 || len(rest.IsValidPathSegmentName(name)) > 0 {
-		return api.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	}
-	pod := &corev1.Pod{}
-	err := api.RESTClient().Get().AbsPath("/api/v1/namespaces/" + namespace + "/pods/" + name).Do(ctx).Into(pod)
-	return pod, err
 }
 
 // nodeNameOf returns the node that ran the owner: as the owner itself said, as

@@ -1,15 +1,10 @@
 package cleaner
 
 import (
-	"net/http"
-	"net/http/httptest"
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 )
 
 func TestADeletedNodeIsKnownByTheHostThatItHad(t *testing.T) {
@@ -32,34 +27,5 @@ func TestADeletedNodeIsKnownByTheHostThatItHad(t *testing.T) {
 	}
 	if got := c.nodeNameOf(after, nil); got != "" {
 		t.Errorf("a host that never was a node's passes for %q", got)
-	}
-}
-
-func TestPodsAreReadAsClientGoReadsThem(t *testing.T) {
-	var asked []string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, r.Method+" "+r.RequestURI+" "+r.Header.Get("Accept"))
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusNotFound)
-		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`))
-	}))
-	defer server.Close()
-	client, err := typedClient(Config{}, &rest.Config{Host: server.URL + "/behind/a/proxy"}, "/api", corev1.SchemeGroupVersion)
-	if err != nil {
-		t.Fatal(err)
-	}
-	api := typedcorev1.New(client)
-	for _, pod := range [][2]string{
-		{"ns", "ss-0"}, {"ns", ".."}, {"ns", "../secrets"}, {"ns", "a/b"}, {"ns", "a%2Fb"}, {"ns", "a?b#c"}, {"ns", "a b"}, {"ns", "ü"}, {"", "ss-0"}, {"..", "ss-0"},
-	} {
-		asked = nil
-		_, quick := readPod(t.Context(), api, pod[0], pod[1])
-		_, usual := api.Pods(pod[0]).Get(t.Context(), pod[1], metav1.GetOptions{})
-		if isGone(quick) != isGone(usual) || quick.Error() != usual.Error() {
-			t.Errorf("%q: %v, and client-go: %v", pod, quick, usual)
-		}
-		if n := len(asked); n%2 != 0 || !slices.Equal(asked[:n/2], asked[n/2:]) {
-			t.Errorf("%q: the requests are %q", pod, asked)
-		}
 	}
 }
