@@ -159,8 +159,10 @@ func (c *controller) waitForSync(ctx context.Context) error {
 		select {
 		case <-informer.HasSyncedChecker().Done():
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for caches: %w", context.Cause(ctx))
 		}
+	}
+	if ctx.Err() != nil { // both may have been ready
+		return fmt.Errorf("waiting for caches: %w", context.Cause(ctx))
 	}
 	return nil
 }
