@@ -1,6 +1,7 @@
 package cleaner
 
 import (
+	"iter"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
@@ -115,6 +116,17 @@ func (c *caches) node(name string) (*corev1.Node, bool) {
 	object, _, _ := c.nodes.store.GetByKey(name)
 	node, ok := object.(*corev1.Node)
 	return node, ok
+}
+
+// everyEndpoint yields the cached endpoints that can be read, in no order.
+func (c *caches) everyEndpoint() iter.Seq[*danm.Endpoint] {
+	return func(yield func(*danm.Endpoint) bool) {
+		for _, object := range c.endpoints.store.List() {
+			if ep, ok := object.(*danm.Endpoint); ok && !yield(ep) {
+				return
+			}
+		}
+	}
 }
 
 // endpointsBy returns the cached endpoints under a value of one of the indexes.

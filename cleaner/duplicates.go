@@ -25,11 +25,7 @@ type claims map[claim][]*danm.Endpoint
 // cachedClaims looks at every endpoint once, for all that a sweep asks about them.
 func (c *controller) cachedClaims() claims {
 	all := claims{}
-	for _, object := range c.caches.endpoints.store.List() {
-		ep, ok := object.(*danm.Endpoint)
-		if !ok {
-			continue
-		}
+	for ep := range c.caches.everyEndpoint() {
 		addrs, _ := ep.Addresses()
 		for _, a := range addrs {
 			key := claim{ep.Network(), a}

@@ -92,11 +92,7 @@ func (c *controller) countStock() {
 		}
 	}
 	suspects, held := c.state.suspects(), c.state.held()
-	for _, object := range c.caches.endpoints.store.List() {
-		ep, ok := object.(*danm.Endpoint)
-		if !ok {
-			continue
-		}
+	for ep := range c.caches.everyEndpoint() {
 		addrs, _ := ep.Addresses()
 		for _, a := range addrs {
 			p, ok := counted[poolKey{ep.Network(), danm.FamilyOf(a)}]

@@ -86,11 +86,7 @@ func (c *controller) listOwners(ctx context.Context, suspects map[types.UID]bool
 	}
 	c.breaker.setTruncated("")
 	ownerless := map[types.UID]bool{}
-	for _, object := range c.caches.endpoints.store.List() {
-		ep, ok := object.(*danm.Endpoint)
-		if !ok {
-			continue
-		}
+	for ep := range c.caches.everyEndpoint() {
 		pod := pods[ep.Spec.PodUID]
 		switch {
 		case pod == nil && suspects[ep.UID]:
