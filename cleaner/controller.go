@@ -49,14 +49,14 @@ type controller struct {
 	frozenWhy string
 	gapsSeen  int
 	// duplicated holds the addresses already reported as held twice.
-	duplicated map[claim]bool
+	duplicated map[string]bool
 }
 
 func newController(cl clients, cfg Config, found discovered, m *metrics, events eventWriter) *controller {
 	c := &controller{
 		clients: cl, cfg: cfg, found: found, log: cfg.Logger, clock: cfg.Clock,
 		lineage: newLineage(cfg.Clock.Now), state: newState(), bits: newBitWork(), orphans: newOrphans(), rosters: &rosters{},
-		breaker: &breaker{}, metrics: m, events: events, duplicated: map[claim]bool{},
+		breaker: &breaker{}, metrics: m, events: events, duplicated: map[string]bool{},
 	}
 	c.caches = newCaches(cl, found.resources, c.lineage, c.listeners())
 	c.breaker.setGroups(found.both)

@@ -85,7 +85,7 @@ func TestAnAddressThatIsHeldTwiceIsReportedUnlessItIsShareable(t *testing.T) {
 			}
 			for _, a := range tt.answers {
 				holdTwice(t, c, a)
-				c.noticeDuplicates(t.Context(), c.cachedClaims())
+				c.noticeDuplicates(t.Context())
 			}
 			if got := len(events.Events); got != tt.events {
 				t.Errorf("%d Events, want %d", got, tt.events)

@@ -51,8 +51,8 @@ func FuzzReconcile(f *testing.F) {
 		for range 2 { // as a suspect, and for what follows from being one
 			_, _ = c.reconcileEndpoint(ended, "ns/odd")
 			_, _ = c.reconcileNetwork(ended, testRef)
-			c.noticeOrphans(c.cachedClaims())
-			c.noticeDuplicates(ended, c.cachedClaims())
+			c.noticeOrphans()
+			c.noticeDuplicates(ended)
 			c.takeStock()
 		}
 		after, err := c.reconcileEndpoint(ended, "ns/healthy")
@@ -99,7 +99,7 @@ func TestMemoryOfWhatIsGoneIsGivenBack(t *testing.T) {
 	l := c.lineage
 	l.observe(testNetwork("1", 5))
 	l.breakOff(danm.DanmNet)
-	c.noticeOrphans(nil)
+	c.noticeOrphans()
 	if refs := l.refs(); len(refs) != 0 {
 		t.Errorf("the lineage still holds %v, whose deletion a watch gap hid", refs)
 	}

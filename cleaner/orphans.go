@@ -85,13 +85,13 @@ func (o *orphans) keepOnly(exists func(danm.NetworkRef) bool) {
 
 // noticeOrphans looks at every network's bits in the caches and queues those
 // networks that have bits without endpoint for long enough.
-func (c *controller) noticeOrphans(claims claims) {
+func (c *controller) noticeOrphans() {
 	refs := c.lineage.refs()
 	known := map[danm.NetworkRef]bool{}
 	for _, ref := range refs {
 		known[ref] = true
 		if n, ok := c.caches.network(ref); ok {
-			c.noticeOrphansOf(n, claims)
+			c.noticeOrphansOf(n)
 			if len(c.ripe(ref)) > 0 && !n.IsPaused() {
 				c.networkQueue.Add(ref)
 			}
@@ -101,7 +101,7 @@ func (c *controller) noticeOrphans(claims claims) {
 	c.orphans.keepOnly(func(ref danm.NetworkRef) bool { return known[ref] })
 }
 
-func (c *controller) noticeOrphansOf(n *openNetwork, claims claims) {
+func (c *controller) noticeOrphansOf(n *openNetwork) {
 	ref, ps, now := n.Ref(), n.pools, c.clock.Now()
 	rises, ok := c.lineage.latest(ref)
 	if !ok {
@@ -115,7 +115,7 @@ func (c *controller) noticeOrphansOf(n *openNetwork, claims claims) {
 		}
 		isStatic := !ps[b.family].IsDynamic(b.index)
 		switch {
-		case len(claims[claim{ref, ps.addr(b)}]) > 0:
+		case len(c.caches.endpointsBy(byAddress, addressKey(ref, ps.addr(b)))) > 0:
 			claimed[b] = isStatic
 		case isStatic && !r.watched && !c.orphans.wasClaimed(ref, b):
 			// Outside the dynamic pool and already set when we came: an

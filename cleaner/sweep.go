@@ -46,9 +46,8 @@ func (c *controller) sweepUntilDone(ctx context.Context) error {
 }
 
 func (c *controller) sweep(ctx context.Context) error {
-	claims := c.cachedClaims()
-	c.noticeOrphans(claims)
-	c.noticeDuplicates(ctx, claims)
+	c.noticeOrphans()
+	c.noticeDuplicates(ctx)
 	c.takeStock()
 	if c.cfg.Registry != nil { // else nobody can read it
 		c.countStock()
