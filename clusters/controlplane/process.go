@@ -45,7 +45,14 @@ var forks = sync.OnceValue(func() chan<- func() {
 	return requests
 })
 
-func forkFromLastingThread(cmd *exec.Cmd) error {
+// StartDependent starts a child that the kernel kills when this program ends, in
+// whatever way; what the child has started lives on. Errors are those of
+// cmd.Start.
+func StartDependent(cmd *exec.Cmd) error {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	started := make(chan error, 1)
 	forks() <- func() { started <- cmd.Start() }
 	return <-started
@@ -87,8 +94,8 @@ func startProcess(c command) (*process, error) {
 	cmd.Dir = c.dir
 	cmd.Stdout, cmd.Stderr = c.output, c.output
 	cmd.WaitDelay = outputTimeout
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := forkFromLastingThread(cmd); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := StartDependent(cmd); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", c.name, err)
 	}
 	p := &process{name: c.name, log: c.log, cmd: cmd, done: make(chan struct{})}

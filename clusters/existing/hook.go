@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 )
 
 const (
@@ -33,12 +34,13 @@ func runHook(ctx context.Context, argv []string, node string, timeout time.Durat
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = &output, &output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = hookKillGrace
-	runtime.LockOSThread() // the kernel takes the end of the thread that forks for ours
-	defer runtime.UnlockOSThread()
-	err := cmd.Run()
+	err := controlplane.StartDependent(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
 	if err == nil {
 		return nil
 	}

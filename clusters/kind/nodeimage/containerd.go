@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/danm-chaos/danm-chaos/clusters/controlplane"
 )
 
 const (
@@ -50,8 +52,7 @@ func (b *builder) importImages(ctx context.Context, archive string) (err error) 
 	var words bytes.Buffer
 	server := exec.Command(b.programs["containerd"], "--config", config)
 	server.Stdout, server.Stderr = &words, &words
-	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := server.Start(); err != nil {
+	if err := controlplane.StartDependent(server); err != nil {
 		return fmt.Errorf("starting containerd: %w", err)
 	}
 	ended := make(chan error, 1)
