@@ -229,8 +229,8 @@ func (w *world) fail(err error) {
 
 // do sends a request of the world itself, which does not wait at the gate: the
 // step that makes it was chosen already. The body is an object, which is the
-// server's from then on, the options of a removal, or a document in JSON. Refusals are part of
-// the play; the caller asks for the code.
+// server's from then on, the options of a removal, or a document in JSON.
+// Refusals are part of the play; the caller asks for the code.
 func (w *world) do(user, method, path string, body any) int {
 	r := apiserver.Request{User: user, Method: method, Path: path, Accept: apiserver.ContentObjects}
 	switch body := body.(type) {
